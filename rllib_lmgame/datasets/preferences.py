@@ -57,7 +57,7 @@ def choose_pairs(candidates: Sequence[Candidate], options: DPOOptions) -> Pairs:
 
     ``pairs_per_level: one`` takes the best and the worst of each key, the first ones among equals.
     """
-    least, found = options.chosen_min, []
+    found = []
     for better in _by_key(candidates).values():
         worse = better
         if options.pairs_per_level == "one":
@@ -66,18 +66,17 @@ def choose_pairs(candidates: Sequence[Candidate], options: DPOOptions) -> Pairs:
             (chosen.item, rejected.item)
             for chosen in better
             for rejected in worse
-            if chosen.value - rejected.value >= options.reward_gap - EQUAL and (least is None or chosen.value >= least)
+            if chosen.value - rejected.value >= options.reward_gap - EQUAL
         ]
     return found
 
 
 def parted(candidates: Sequence[Candidate], options: DPOOptions) -> Iterator[tuple[Any, bool]]:
-    """Each item with whether it is good: by ``chosen_min``, else by the mean of its key, less those near it."""
+    """Each item with whether it is better than the mean of its key, less those near the mean."""
     for some in _by_key(candidates).values():
-        bound = options.chosen_min
-        mean = sum(each.value for each in some) / len(some) if bound is None else bound
+        mean = sum(each.value for each in some) / len(some)
         for each in some:
-            if bound is not None or abs(each.value - mean) >= options.reward_gap / 2 - EQUAL:
+            if abs(each.value - mean) >= options.reward_gap / 2 - EQUAL:
                 yield each.item, each.value >= mean
 
 
@@ -222,7 +221,7 @@ def _units(options: DPOOptions) -> Iterator[tuple[Side, ...]]:
             found += 1
             yield unit
         if not _says_itself(record):
-            compared.append(read_conversation(where, record, options.format))
+            compared.append(read_conversation(where, record))
     if options.loss.pairs:
         pairs = choose_pairs(_candidates(compared), options)
         both = f"no two of {len(compared)} conversations are of one level"
@@ -236,8 +235,7 @@ def _units(options: DPOOptions) -> Iterator[tuple[Side, ...]]:
         sides = (Side(chosen, True, agent), Side(rejected, False, agent))
         yield from ((side,) for side in sides) if not options.loss.pairs else (sides,)
     if not pairs and not found:
-        asked = f"reward_gap: {options.reward_gap:g}" + ("" if options.chosen_min is None else " and chosen_min")
-        raise ConfigError("data", f"leaves no pair: {both} with returns as far apart as {asked} asks")
+        raise ConfigError("data", f"leaves no pair: {both}, with returns {options.reward_gap:g} (reward_gap) apart")
 
 
 def _says_itself(record: Mapping[str, Any]) -> bool:
@@ -253,7 +251,7 @@ def _of_record(where: str, record: Mapping[str, Any], options: DPOOptions) -> It
             raise ConfigError("loss", f"{options.loss.type} compares two, but {where} has one; take kto")
         if not isinstance(record["label"], bool):
             raise ConfigError("data", f"{where}: label is {shown(record['label'])}; it must be true or false")
-        yield (Side(read_conversation(where, record, options.format), record["label"]),)
+        yield (Side(read_conversation(where, record), record["label"]),)
         return
     sides = tuple(Side(example, good) for example, good in zip(read_pair(record, where), (True, False), strict=True))
     yield from (sides,) if options.loss.pairs else ((side,) for side in sides)

@@ -61,11 +61,6 @@ class TextRolloutOptions(Group):
         "Whether an episode cut by the turn limit bootstraps from its last state's value. Off: the limit is part of "
         "the task; with `gamma: 1` a bootstrap would make stalling as good as winning.",
     )
-    bootstrap_token_budget: bool = option(
-        False,
-        "Whether a player that has spent `language_model.max_tokens_per_episode` bootstraps from the value of its "
-        "last state. Off: the budget is part of the task, and spending it is the end.",
-    )
     constrained_decoding: bool = option(
         False,
         "Constrain replies to the legal moves, where the game lists some. Log-probabilities, entropy and KL are among "

@@ -321,11 +321,11 @@ class LanguageModelSeat(Seat):
             self.turns[-1].reward += value
 
     def finish(self, observation: Observation, reason: StopReason, terminated: bool) -> None:
-        bootstraps = {
-            StopReason.MAX_TURNS: self.options.bootstrap_turn_limit,
-            StopReason.TOKEN_BUDGET: self.options.bootstrap_token_budget,
-        }
-        if terminated or not self.turns or not bootstraps.get(reason, True):
+        # The token budget is part of the task, and so is the limit of turns unless it is to bootstrap.
+        over = reason is StopReason.TOKEN_BUDGET or (
+            reason is StopReason.MAX_TURNS and not self.options.bootstrap_turn_limit
+        )
+        if terminated or over or not self.turns:
             return
         left = observation.turns_left
         if left is not None:  # No prompt of a reply ever says that no turn is left.

@@ -275,14 +275,14 @@ def test_the_bootstrap_value_is_that_of_the_last_position_the_context_holds(make
     assert 0 < min(beyond) < 10 < max(beyond)
 
 
-def test_a_spent_token_budget_is_the_end_unless_it_is_to_bootstrap(make_runner: MakeRunner) -> None:
+def test_a_spent_token_budget_is_the_end(make_runner: MakeRunner) -> None:
     reply = len(make_runner().chat("player").reply_ids("Up"))
-    for spare, bootstrap in ((0, False), (0, True), (1, False)):
+    for spare in (0, 1):
         runner = make_runner(model={"max_tokens_per_episode": 2 * reply + spare})
-        played = play(runner, ScriptedGame([(("a",), {})] * 9), bootstrap_token_budget=bootstrap)
+        played = play(runner, ScriptedGame([(("a",), {})] * 9))
         assert played.stop_reason is StopReason.TOKEN_BUDGET and not played.terminated
         assert len(played.steps) == 2  # With one token to spare no reply could be well-formed, so none is sampled.
-        assert trajectory_of_seat(played, played.seats["a"]).terminated is not bootstrap  # type: ignore[arg-type]
+        assert trajectory_of_seat(played, played.seats["a"]).terminated  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("turns_left", [0, 1, None])

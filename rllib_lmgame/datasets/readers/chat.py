@@ -26,7 +26,7 @@ from rllib_lmgame.policies.chat.chat_datasets import (
 )
 from rllib_lmgame.policies.chat.template import REASONING_KEYS
 
-AUTO, LOG = "auto", "log"
+LOG = "log"
 SPEAKERS = {
     **{role: role for role in ROLES},
     "developer": SYSTEM,
@@ -63,9 +63,14 @@ class ChatExample:
     ended: bool = True
 
 
+def is_log(record: Mapping[str, Any]) -> bool:
+    """Whether a record is of an episode log."""
+    return "trajectories" in record or "final_observations" in record
+
+
 def form_of(record: Mapping[str, Any]) -> str:
     """The format of a record. Raises: ValueError: it is unknown."""
-    if "trajectories" in record or "final_observations" in record:
+    if is_log(record):
         return LOG
     found = next((form for form, (is_one, _) in FORMS.items() if is_one(record)), None)
     if found is None:
@@ -74,11 +79,10 @@ def form_of(record: Mapping[str, Any]) -> str:
     return found
 
 
-def read_record(record: Mapping[str, Any], form: str, where: str) -> ChatExample:
+def read_record(record: Mapping[str, Any], where: str) -> ChatExample:
     """The conversation in a record. Raises: ConfigError: names ``where`` and what is wrong."""
     try:
-        own = form_of(record) if form == AUTO else form
-        parsed = FORMS[own][1](record)
+        parsed = FORMS[form_of(record)][1](record)
         messages = tuple(parsed.messages)
         if not any(said.learnt for said in messages):
             raise ValueError("nothing of it is learnt: it has no reply of the assistant, or none with a loss")
