@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import gymnasium as gym
+from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 from ray.rllib.callbacks.callbacks import RLlibCallback
 from ray.rllib.callbacks.utils import make_callback
 from ray.rllib.core.rl_module.multi_rl_module import MultiRLModuleSpec
@@ -45,7 +46,6 @@ from rllib_lmgame.rollouts.plans import AgentAssignment, EpisodePlan, plan_episo
 from rllib_lmgame.rollouts.play import GameInPlay, PlayedEpisode, PlayedPlans, Sessions, first_error, play_many
 from rllib_lmgame.rollouts.players import LanguageModel, Player, Scripted, sampled_in, take_seats
 from rllib_lmgame.rollouts.records import CUSTOM_DATA_KEY, TEXT_SPACE, GameConfig, PlayResult, PlaySettings
-from rllib_lmgame.rollouts.runner_config import RunnerConfig
 from rllib_lmgame.rollouts.seats import EngineReplies, ExpertReplies, ReplySource, Seat
 from rllib_lmgame.rollouts.sources import AgentMapper
 
@@ -61,9 +61,9 @@ _SETS_OF_GAMES = 4
 
 
 class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
-    config: RunnerConfig
+    """Plays on the configuration of an algorithm (:class:`~rllib_lmgame.algorithms.ppo.LMGamePPOConfig`)."""
 
-    def __init__(self, *, config: RunnerConfig, worker_index: int = 0, **kwargs: Any) -> None:
+    def __init__(self, *, config: AlgorithmConfig, worker_index: int = 0, **kwargs: Any) -> None:
         super().__init__(
             config=config, worker_index=worker_index, num_workers=kwargs.get("num_workers", config.num_env_runners)
         )

@@ -19,7 +19,7 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.inference.protocol import StopReason
@@ -27,8 +27,10 @@ from rllib_lmgame.policies.mapping import KEY, VersusMapping
 from rllib_lmgame.rollouts.game_calls import GameCalls, open_session, run_to_end
 from rllib_lmgame.rollouts.plans import AgentAssignment, EpisodePlan, Race, stable_seed
 from rllib_lmgame.rollouts.records import Failure, GameConfig, PlayResult, PlaySettings
-from rllib_lmgame.rollouts.runner_config import RunnerConfig
 from rllib_lmgame.rollouts.seats import EpisodeFailed
+
+if TYPE_CHECKING:
+    from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +55,7 @@ class AgentMapper:
 
     def __init__(
         self,
-        config: RunnerConfig,
+        config: AlgorithmConfig,
         players: Mapping[str, str] | None = None,
         guests: Mapping[str, AgentAssignment] | None = None,
     ) -> None:

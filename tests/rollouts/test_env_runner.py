@@ -15,7 +15,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from session_play import play_games
 
-from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.datasets.preferences import alone
 from rllib_lmgame.envs.contract.infos import plain_info
@@ -24,7 +23,6 @@ from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.episode_log import EpisodeLog, _without_shared_prefixes, read_log, whole_prompts
 from rllib_lmgame.rollouts.options import TextRolloutOptions
 from rllib_lmgame.rollouts.records import GameConfig, PlayResult, trajectory_of
-from rllib_lmgame.rollouts.runner_config import RunnerConfig
 
 MakeRunner = Callable[..., TextGameEnvRunner]
 
@@ -83,13 +81,6 @@ def test_no_method_is_a_coroutine() -> None:
         for name, member in vars(cls).items():
             function = getattr(member, "__func__", member)
             assert not inspect.iscoroutinefunction(function) and not inspect.isasyncgenfunction(function), name
-
-
-def test_a_configuration_has_all_that_a_runner_needs() -> None:
-    """To the type checker RLlib's configuration, and what derives from it, has any attribute."""
-    needed = {*RunnerConfig.__annotations__, *(name for name in vars(RunnerConfig) if not name.startswith("_"))}
-    assert {"run", "agent_to_module_mapping"} <= needed
-    assert not [name for name in needed if not hasattr(LMGamePPOConfig(), name)]
 
 
 @pytest.mark.parametrize(
