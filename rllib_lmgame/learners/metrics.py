@@ -19,7 +19,7 @@ import torch
 
 from rllib_lmgame.learners.data.batching import TokenBatch
 from rllib_lmgame.learners.process import ProcessGroup
-from rllib_lmgame.rollouts.episode_log import ALWAYS_THERE, TOKEN_COLUMNS, EpisodeLog, thin
+from rllib_lmgame.rollouts.episode_log import ALWAYS_THERE, TOKEN_COLUMNS, EpisodeLog
 from rllib_lmgame.rollouts.records import Trajectory
 
 logger = logging.getLogger(__name__)
@@ -142,10 +142,8 @@ def mark_logged(batch: TokenBatch, trajectories: Sequence[Trajectory]) -> None:
         batch.shown = logged[batch.trajectory]
 
 
-def write_tokens(
-    path: Path, batch: TokenBatch, trajectories: Sequence[Trajectory], version: int, most: int | None = None
-) -> None:
-    """Append the records of an update to a learner's file, thinned out where it has more than ``most`` bytes.
+def write_tokens(path: Path, batch: TokenBatch, trajectories: Sequence[Trajectory], version: int) -> None:
+    """Append the records of an update to a learner's file.
 
     What cannot be written is logged and costs no update.
     """
@@ -171,6 +169,3 @@ def write_tokens(
         EpisodeLog(path).write(records)
     except OSError as error:
         logger.error("The tokens of an update could not be written to %s: %s", path, error)
-    else:
-        if most is not None:
-            thin(path, most)

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from rllib_lmgame.rollouts.collect import collect_episodes
-from rllib_lmgame.rollouts.episode_log import EpisodeLog, chosen, end_before, read_log, thin
+from rllib_lmgame.rollouts.episode_log import EpisodeLog, chosen, end_before, read_log
 from rllib_lmgame.rollouts.episodes import summarize
 from rllib_lmgame.rollouts.options import TextRolloutOptions
 from rllib_lmgame.viewer.forms import is_forced
@@ -91,28 +91,6 @@ def test_a_sample_shows_the_best_and_the_worst_of_every_game():
         verdicts = [summarize(each).success for each in few if each.game_id == game]
         assert sorted(verdicts) == [0.0, 0.0, 1.0, 1.0]
     assert chosen(few, 99) == few and chosen([], 3) == [] and len(chosen(played, 7)) == 7
-
-
-def test_a_sample_stays_small_and_has_some_of_the_whole_run(tmp_path):
-    """Bytes of a file stay under the limit, whatever is added; files of other sizes keep iterations of the same row."""
-    kept = {}
-    for name, size in (("train-0.jsonl", 200), ("learner-0.tokens", 90)):
-        log = EpisodeLog(tmp_path / name)
-        for iteration in range(200):
-            log.write([{"episode_id": f"train-{iteration}-{n}", "filling": "x" * size} for n in range(4)])
-            thin(log.path, 20_000)
-            assert log.path.stat().st_size <= 20_000
-        there = [json.loads(line)["episode_id"].split("-") for line in log.path.read_text().splitlines()]
-        kept[name] = sorted({int(iteration) for _, iteration, _ in there})
-        assert len(there) == 4 * len(kept[name]), "whole iterations"
-        gaps = np.diff(kept[name][:-1])
-        assert kept[name][0] == 0 and kept[name][-1] == 199 and gaps.max() <= 32
-    few, many = kept.values()
-    assert len(many) > len(few) > 9 and set(few[:-3]) < set(many)
-    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
-    log.path.write_text("no record\n" * 9000)
-    thin(log.path, 1000)
-    thin(tmp_path / "none", 1000)
 
 
 def test_what_is_played_again_stands_in_no_log_before(tmp_path):
