@@ -272,7 +272,7 @@ class _Table:
         viewer = (self.people or agents)[0]
         seen = await game.call("observe", game.session.observe, viewer)
         print(f"\n{printable(seen.text)}\n")
-        ending = "the budget is used up" if game.stop_reason() is StopReason.MAX_TURNS else "the game is over"
+        ending = "the budget is used up" if game.stop_reason is StopReason.MAX_TURNS else "the game is over"
         print(f"{ending}; return: " + ", ".join(f"{agent} {game.seats[agent].episode_return:g}" for agent in agents))
         infos = {agent: game.infos.get(agent, {}) for agent in agents}
         if any("success" in info for info in infos.values()):

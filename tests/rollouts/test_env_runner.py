@@ -50,7 +50,7 @@ def test_what_schedules_change_reaches_requests_and_games(make_runner: MakeRunne
         assert all(max(of_one) < -5.0 - number for of_one in rewards)
         asked = [request.sampling for request in client.requests[before:]]
         assert {(sampling.temperature, sampling.max_tokens) for sampling in asked} == {(0.5, 3 + number)}
-    assert list(runner._sessions) == [game.key for game in games[-4:]], "what is no longer played is closed"
+    assert list(runner.hooks.idle) == [game.key for game in games[-4:]], "what is no longer played is closed"
     play_games(runner, 1, games=games[:1])
     last = client.requests[-1].sampling
     assert (last.temperature, last.max_tokens) == (1.0, 32)
@@ -68,11 +68,11 @@ def test_games_of_evaluation_outlive_a_schedule_of_weights(make_runner: MakeRunn
     runner = make_runner(answer=lambda request: [0])
     evaluated, *trained = (GameConfig(env="lmgame/Sokoban-v0", env_config={"max_turns": turns}) for turns in (3, 1, 2))
     play_games(runner, 1, games=(evaluated,))
-    kept = runner._sessions[evaluated.key][0]
+    kept = runner.hooks.idle[evaluated.key][0]
     for number in range(1, 6):
         games = tuple(game.model_copy(update={"weight": number + place}) for place, game in enumerate(trained))
         play_games(runner, 2, games=games)
-    assert runner._sessions[evaluated.key][0] is kept
+    assert runner.hooks.idle[evaluated.key][0] is kept
 
 
 def test_no_method_is_a_coroutine() -> None:
@@ -173,7 +173,7 @@ def test_stop_closes_everything(make_runner: MakeRunner) -> None:
     client = runner.client("player")
     play(runner, 2)
     runner.stop()
-    assert client.closed and not runner._sessions and not runner._clients
+    assert client.closed and not runner.hooks.idle and not runner._clients
 
 
 # -- episode log -----------------------------------------------------------------------------------------------------

@@ -259,7 +259,7 @@ def test_a_game_that_fails_while_it_is_closed_costs_nothing(make_runner: MakeRun
         ]
         result = run(runner, 1)
         assert result.error is None and len(result.episodes) == 1
-    assert len(runner._sessions) == env_runner._SETS_OF_GAMES
+    assert len(runner.hooks.idle) == env_runner._SETS_OF_GAMES
     runner.stop()
 
 
@@ -421,7 +421,7 @@ def test_sessions_of_the_wrong_types(make_runner: MakeRunner, fault: str, messag
     runner = make_runner()
     session = OddSession()
     session.fault = fault
-    runner.free_session = lambda game: session  # type: ignore[assignment, method-assign, return-value]
+    runner.hooks.free_session = lambda game: session  # type: ignore[assignment, method-assign, return-value]
     result = run(runner, 1)
     assert [(failure.reason, message in failure.message) for failure in result.failures] == [("env_error", True)]
 

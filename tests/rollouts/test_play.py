@@ -96,7 +96,7 @@ def test_one_slow_reply_delays_no_other_game(make_runner: MakeRunner) -> None:
         return "Up"
 
     runner = make_runner(answer=answer, num_envs_per_env_runner=4)
-    forget = runner.forget
+    forget = runner.hooks.forget
 
     def note(plan) -> None:
         finished.append(plan.episode_id)
@@ -104,7 +104,7 @@ def test_one_slow_reply_delays_no_other_game(make_runner: MakeRunner) -> None:
             release.set()
         forget(plan)
 
-    runner.forget = note  # type: ignore[method-assign]
+    runner.hooks.forget = note  # type: ignore[method-assign]
     result = play_games(runner, 12)
     assert finished[-1] == "t-1-0"
     assert [summary.index for summary in result.summaries] == list(range(12))
