@@ -81,13 +81,9 @@ class RunFacts:
     @cached_property
     def engine(self) -> Engine:
         """The engine; one that is brought along must have what it is asked for."""
-        options = self.rllib.run.inference
-        engine: Engine = options.engine
+        engine: Engine = self.rllib.run.inference.engine
         if engine.type not in ENGINES:  # This package's own need not be installed here.
             engine.engine_class("config.inference.engine")
-            asks = {"weight_transport": options.over_devices, "sleep_during_update": options.sleep_during_update}
-            for option in (option for option, asked in asks.items() if asked):
-                engine.check_on_devices(f"config.inference.{option}")
         return engine
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from functools import partial
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 import ray
@@ -23,10 +23,8 @@ from rllib_lmgame.algorithms.cluster.workers import (
     start_engines,
 )
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
-from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.inference.engines.threaded import ThreadedEngine
-from rllib_lmgame.inference.options import Engine, InferenceOptions
-from rllib_lmgame.inference.protocol import EngineDeadError, InferenceEngine
+from rllib_lmgame.inference.options import InferenceOptions
+from rllib_lmgame.inference.protocol import EngineDeadError
 from rllib_lmgame.inference.serving.group import EngineGroup
 from rllib_lmgame.inference.serving.interruption import InterruptedWaitError
 from rllib_lmgame.inference.weights import state_checksum, unpack_state
@@ -65,43 +63,6 @@ def test_no_two_engines_draw_the_same_numbers(make_config, assignments) -> None:
     seeds = [engine_seed(config, engines) + number for engines in sets for number in range(engines.count)]
     assert len(sets) == 3 and len(set(seeds)) == len(seeds)
     assert seeds[0] == 7, "a run of one policy draws what its seed says"
-
-
-class HostEngine:
-    """An engine with the methods of the protocol and no others."""
-
-    def __init__(self, model_dir: str, options: InferenceOptions, **arguments: Any) -> None:
-        """As engines are made."""
-
-
-for _name in vars(InferenceEngine):
-    if not _name.startswith("_"):
-        setattr(HostEngine, _name, getattr(InferenceEngine, _name))
-
-
-class OnTheHost(Engine):
-    implementation: ClassVar[str] = f"{__name__}:HostEngine"
-
-
-class InThreads(Engine):
-    implementation: ClassVar[str] = f"{ThreadedEngine.__module__}:ThreadedEngine"
-
-
-@pytest.mark.parametrize(
-    ("overrides", "key"),
-    [
-        (NCCL, "weight_transport"),
-        (IPC, "weight_transport"),
-        (with_(NCCL, {"weight_transport": "object_store", "sleep_during_update": True}), "sleep_during_update"),
-    ],
-)
-def test_an_engine_that_cannot_do_what_is_asked_of_it_is_refused(make_config, overrides, key) -> None:
-    named = {"engine": f"{__name__}:OnTheHost"}
-    with pytest.raises(ConfigError, match="lacks call, accept_version of DeviceEngine ") as refused:
-        make_config(**with_(overrides, named)).validate()
-    assert refused.value.path == f"config.inference.{key}"
-    make_config(**with_(overrides, {"engine": f"{__name__}:InThreads"})).validate()
-    make_config(inference=named).validate()
 
 
 class Learner:

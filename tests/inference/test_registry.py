@@ -19,7 +19,7 @@ from safetensors.numpy import load_file, save_file
 from rllib_lmgame.algorithms.cluster.footprint import footprint
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import option
-from rllib_lmgame.inference.engines.threaded import ThreadedEngine
+from rllib_lmgame.inference.engines.threaded import Core, ThreadedEngine
 from rllib_lmgame.inference.engines.vllm_engine import (
     _checkpoint_shapes,
     _engine_args,
@@ -31,6 +31,8 @@ from rllib_lmgame.inference.serving.actor import EngineSpec, make_engine
 
 class Mine(ThreadedEngine):
     """An engine of somebody's, of which nothing more is known."""
+
+    core_class = Core
 
 
 class Known(Engine):

@@ -18,7 +18,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
-import inspect
 import logging
 import os
 import re
@@ -30,13 +29,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from rllib_lmgame.inference.engines.threaded import ThreadedEngine
 from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.inference.protocol import (
     EngineDeadError,
     EngineStats,
     Generation,
-    GenerationRequest,
-    InferenceEngine,
     Packed,
     WeightUpdateError,
     decode_requests,
@@ -69,14 +67,17 @@ class EngineSpec:
     tokenizer: str | None = None
 
 
-def make_engine(spec: EngineSpec) -> InferenceEngine:
+def make_engine(spec: EngineSpec) -> ThreadedEngine:
     """The engine ``spec`` describes, not started."""
-    cls = spec.options.engine.engine_class()
-    model = spec.model if isinstance(spec.model, str) else str(spec.model.directory())
-    settings = {name: getattr(spec, name) for name in ("context_length", "seed", "version", "trust_remote_code")}
-    if spec.tokenizer is not None and "tokenizer" in inspect.signature(cls).parameters:
-        settings["tokenizer"] = spec.tokenizer
-    engine: InferenceEngine = cls(model, spec.options, **settings)
+    engine: ThreadedEngine = spec.options.engine.engine_class()(
+        spec.model if isinstance(spec.model, str) else str(spec.model.directory()),
+        spec.options,
+        context_length=spec.context_length,
+        seed=spec.seed,
+        version=spec.version,
+        trust_remote_code=spec.trust_remote_code,
+        tokenizer=spec.tokenizer,
+    )
     return engine
 
 
@@ -194,12 +195,8 @@ class EngineActor:
         if self._refusal is not None:
             version = await self._engine.version()
             box.put([failed(r.request_id, f"{self._spec.name}: {self._refusal}", version) for r in requests])
-        elif hasattr(self._engine, "submit"):
-            self._engine.submit(requests, box.on_done)
         else:
-            for request in requests:
-                task = asyncio.ensure_future(self._generate(request, box))
-                task.add_done_callback(_raise_in_log)
+            self._engine.submit(requests, box.on_done)
 
     async def poll(self, client_id: str, max_wait_s: float) -> tuple[str, str | None, Packed]:
         """Incarnation, refusal if there is one, and replies that finished, or none after ``max_wait_s``."""
@@ -226,7 +223,7 @@ class EngineActor:
         box.waiting.difference_update(ids)
         if request_ids is None:
             del self._mailboxes[client_id]
-        if self._engine is not None and hasattr(self._engine, "abort"):
+        if self._engine is not None:
             self._engine.abort(ids)
 
     async def update_weights(
@@ -394,9 +391,6 @@ class EngineActor:
         logger.error("%s ends: %s", self._spec.name, reason)
         asyncio.get_running_loop().call_later(LAST_REPLIES_S, os._exit, 1)
 
-    async def _generate(self, request: GenerationRequest, box: Mailbox) -> None:
-        box.put([await self._engine.generate(request)])
-
 
 def _was_restarted() -> bool:
     import ray
@@ -406,10 +400,3 @@ def _was_restarted() -> bool:
     with warnings.catch_warnings():  # Ray's own property calls a deprecated one
         warnings.simplefilter("ignore")
         return bool(ray.get_runtime_context().was_current_actor_reconstructed)
-
-
-def _raise_in_log(task: asyncio.Future[None]) -> None:
-    if not task.cancelled() and task.exception() is not None:
-        task.get_loop().call_exception_handler(
-            {"message": "an engine raised for a request", "exception": task.exception()}
-        )
