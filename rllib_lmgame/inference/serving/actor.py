@@ -97,7 +97,6 @@ async def alone_on_card(options: InferenceOptions) -> AsyncIterator[None]:
         await asyncio.get_running_loop().run_in_executor(None, fcntl.flock, descriptor, fcntl.LOCK_EX)
         yield
     finally:
-        fcntl.flock(descriptor, fcntl.LOCK_UN)
         os.close(descriptor)
 
 
