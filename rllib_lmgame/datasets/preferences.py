@@ -243,7 +243,6 @@ def _says_itself(record: Mapping[str, Any]) -> bool:
 
 
 def _of_record(where: str, record: Mapping[str, Any], options: DPOOptions) -> Iterator[tuple[Side, ...]]:
-    """The pair or labelled side in a record."""
     if not _says_itself(record):
         return
     if "label" in record and "chosen" not in record:
@@ -258,7 +257,6 @@ def _of_record(where: str, record: Mapping[str, Any], options: DPOOptions) -> It
 
 
 def _candidates(sources: Sequence[Conversation]) -> list[Candidate]:
-    """Candidates for pairs. Raises: ConfigError: a level or return is missing."""
     found = []
     for source in sources:
         facts = facts_of(source)
@@ -275,7 +273,6 @@ def _candidates(sources: Sequence[Conversation]) -> list[Candidate]:
 
 
 def _check_beginnings(chosen: Conversation, rejected: Conversation) -> None:
-    """Raises: ConfigError: the sides of a pair begin differently."""
     if isinstance(chosen, ChatExample) != isinstance(rejected, ChatExample) or _beginning(chosen) == _beginning(
         rejected
     ):

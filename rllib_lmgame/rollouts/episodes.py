@@ -271,7 +271,6 @@ def episode_of_texts(
 
 
 def _single_agent_episode(played: PlayedEpisode, seat: Seat, moves: list[int]) -> SingleAgentEpisode:
-    """RLlib's episode of one seat; ``moves`` are the steps in which it acted."""
     from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 
     agent, end = seat.agent_id, played.ends[seat.agent_id]

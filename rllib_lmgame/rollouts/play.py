@@ -345,7 +345,6 @@ class GameInPlay(PlayedEpisode):
         )
 
     async def _replies(self, views: Views) -> dict[str, str]:
-        """The replies of the players; those that are out of tokens leave."""
         if len(views) == 1:
             ((agent, view),) = views.items()
             outcomes: list[Any] = [await self._reply(agent, view)]

@@ -334,7 +334,6 @@ class LanguageModelSeat(Seat):
         self.final_prompt = prompt.fitted(self.chat.options.context_length)
 
     def _last_prompt(self, observation: Observation) -> Prompt:
-        """The prompt that shows the state in which an episode was truncated."""
         return self.conversation.prompt(observation, self._note)
 
     def out_of_tokens(self, session: GameSession, prompt: Prompt, needed: int) -> Exception:

@@ -199,9 +199,3 @@ def test_pickled_weights_are_not_loaded(folder: Path) -> None:
         start("transformers", folder)
     pytest.importorskip("vllm")
     assert _engine_args(str(folder), InferenceOptions(), 64, 0, trust_remote_code=False).load_format == "safetensors"
-
-
-def test_vllm_may_be_told_otherwise_by_its_own_arguments() -> None:
-    pytest.importorskip("vllm")
-    options = InferenceOptions(engine_kwargs={"trust_remote_code": True})
-    assert _engine_args("nowhere", options, 64, 0, trust_remote_code=False).trust_remote_code

@@ -119,13 +119,6 @@ def test_what_is_kept(make_runner: MakeRunner) -> None:
     assert {seat.module_id for s in kept["nothing"].summaries for seat in s.seats} == {"player", "best"}
 
 
-def test_scripted_players_take_the_engines_place(make_runner: MakeRunner) -> None:
-    runner = make_runner()
-    client = runner.client("player")
-    result = play(runner, players={"player": "solver"})
-    assert not client.requests and all(summary.success for summary in result.summaries)
-
-
 def test_sampling_settings_reach_the_engine(make_runner: MakeRunner) -> None:
     runner = make_runner()
     runner.config.inference(temperature=0.7, top_p=0.9, top_k=5)

@@ -453,7 +453,6 @@ class ThreadedEngine:
         return EngineStats(**{f: getattr(self._stats, f) for f in EngineStats.__dataclass_fields__})
 
     def _end_pauses(self) -> None:
-        """Tell those who wait for running requests that there are none."""
         drained, self._drained = self._drained, []
         for future in drained:
             _settle(future, self._check_alive)

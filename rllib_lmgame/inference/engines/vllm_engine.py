@@ -287,7 +287,6 @@ def values_into_worker(worker: Any, source: Mapping[str, Any] | str) -> None:
 
 
 def _tensors(source: Mapping[str, Any] | str) -> Mapping[str, Any]:
-    """Tensors, or those in a safetensors file."""
     if not isinstance(source, str):
         return source
     from safetensors.torch import load_file
@@ -387,7 +386,6 @@ def _engine_args(
 
 
 def _device_args(options: InferenceOptions, context_length: int) -> dict[str, Any]:
-    """What only the engine on a GPU takes, or only the one on CPU."""
     if options.on_gpu:
         return {
             "gpu_memory_utilization": options.gpu_memory_utilization,
@@ -468,7 +466,6 @@ def _sampling_params(spec: SamplingSpec) -> Any:
 
 
 def _personal(params: Any, request: GenerationRequest) -> Any:
-    """A copy of shared sampling parameters with the request's own seed and choices."""
     own = copy.copy(params)
     if request.sampling.seed is not None and request.sampling.temperature > 0:
         own.seed = request.sampling.seed & (2**63 - 1)

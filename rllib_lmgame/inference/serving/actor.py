@@ -354,7 +354,6 @@ class EngineActor:
 
     @property
     def _refusal(self) -> str | None:
-        """Why requests are refused, if they are."""
         return next(iter(self._refusals.values()), None)
 
     def _begin_update(self, version: int, adapter: str | None = None) -> None:

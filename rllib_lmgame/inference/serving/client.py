@@ -322,7 +322,6 @@ class EngineClient:
 
 
 def _abort(handle: Any, *args: Any) -> None:
-    """Tell an engine to stop; that does not matter if it is gone."""
     try:
         handle.abort.remote(*args)
     except Exception as error:
