@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -102,7 +102,6 @@ class EngineStats:
     busy_s: float = 0.0
     running: int = 0
     waiting: int = 0
-    extra: dict[str, Any] = field(default_factory=dict)
 
 
 class EngineDeadError(RuntimeError):

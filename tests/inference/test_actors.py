@@ -58,7 +58,7 @@ def test_a_hundred_games_of_three_turns(group: Any, models: Any) -> None:
         for turn in range(3):
             request = GenerationRequest(f"game{g}/player/{turn}", list(prompt), SamplingSpec(5, stop_token_ids=(STOP,)))
             generation = await client.generate(request)
-            homes.add(client.route(f"game{g}/player"))
+            homes.add(client._router.route(f"game{g}/player"))
             played.append((request, generation))
             prompt += [*generation.response_ids.tolist(), 7]
         assert len(homes) == 1

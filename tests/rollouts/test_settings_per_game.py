@@ -91,7 +91,7 @@ def test_a_policys_own_goes_before_a_games_and_that_before_everybodys(shared, ga
         ("games: [{env: A, name: '7'}]", "games[0].name", "not digits alone"),
         ("games: [{env: A, name: a.b}]", "games[0].name", "letters, digits, - and _"),
         ("games: [{env: A, episodes: 0}]", "games[0].episodes", "equal to 1"),
-        ("games: [{env: A, language_model: {model: b}}]", "games[0].language_model.model", "language_model.model"),
+        ("games: [{env: A, language_model: {model: b}}]", "games[0].language_model.model", "unknown key"),
         ("games: [{env: A, language_model: {thinks: off}}]", "games[0].language_model.thinks", "did you mean 'think'"),
         ("games: [{env: A, language_model: {think: no}}]", "games[0].language_model.think", "must be 'off', "),
         (

@@ -275,7 +275,6 @@ class TransformersCore(Core):
     def fill_stats(self, stats: EngineStats) -> None:
         stats.prompt_tokens_computed = self._computed
         stats.running, stats.waiting = len(self._running), len(self._waiting) + len(self._to_score)
-        stats.extra |= {"engine": "transformers", "threads": torch.get_num_threads()}
 
     def sleep(self) -> None:
         """Free the cache and move the weights to host memory (GPU only)."""

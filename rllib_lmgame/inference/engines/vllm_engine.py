@@ -219,9 +219,6 @@ class VLLMCore(Core):
     def fill_stats(self, stats: EngineStats) -> None:
         stats.prompt_tokens_computed = self._computed
         stats.running, stats.waiting = self._client.engine_core.scheduler.get_request_counts()
-        import torch
-
-        stats.extra |= {"engine": "vllm", "threads": torch.get_num_threads()}
 
     def close(self) -> None:
         self._client.shutdown()
