@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow
 import pytest
-from episode_parts import rows_in_batch
+from episode_parts import collected, rows_in_batch
 from pyarrow import parquet
 
 from rllib_lmgame.base.errors import ConfigError
@@ -25,7 +25,6 @@ from rllib_lmgame.datasets.writing import FORMS, conversations
 from rllib_lmgame.learners.data.batching import TokenBatch
 from rllib_lmgame.policies.chat.chat_datasets import Message, TranscriptWriter
 from rllib_lmgame.policies.options import LanguageModelOptions
-from rllib_lmgame.rollouts.collect import collect_episodes
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.episode_log import episode_record
 from rllib_lmgame.rollouts.records import played_parts, trajectory_of
@@ -440,7 +439,7 @@ def test_each_pass_is_a_new_order_of_all(source, make_runner: MakeRunner) -> Non
 def test_logged_episodes_are_replayed_once_as_far_as_there_is_room(
     source, make_runner: MakeRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    played = collect_episodes("lmgame/FrozenLake-v0", player="random", episodes=6)
+    played = collected("lmgame/FrozenLake-v0", player="random", episodes=6)
     data = source([episode_record(each) for each in played], shuffle_seed=3)
     runner = make_runner("lmgame/FrozenLake-v0")
     replayed: list[str] = []
@@ -529,7 +528,7 @@ def test_an_empty_file_is_named(source) -> None:
 @pytest.mark.parametrize("game", ["lmgame/FrozenLake-v0", "lmgame/TicTacToe-v0"])
 def test_what_collect_writes_is_read_as_it_was_played(game: str, form: str) -> None:
     options = LanguageModelOptions()
-    for played in collect_episodes(game, player="random", episodes=4, seed=1):
+    for played in collected(game, player="random", episodes=4, seed=1):
         record = episode_record(played)
         written = list(conversations(record, form, options))
         read = [read_record(json.loads(json.dumps(row)), "x") for row in written]
@@ -547,7 +546,7 @@ def test_what_collect_writes_is_read_as_it_was_played(game: str, form: str) -> N
 
 
 def test_a_reply_that_could_not_be_read_is_not_learnt() -> None:
-    (played,) = collect_episodes("lmgame/FrozenLake-v0", player="solver", episodes=1)
+    (played,) = collected("lmgame/FrozenLake-v0", player="solver", episodes=1)
     record = episode_record(played)
     record["steps"][0]["actions"]["player"] = ""
     for form in FORMS:
@@ -559,7 +558,7 @@ def test_a_reply_that_could_not_be_read_is_not_learnt() -> None:
 @pytest.mark.parametrize("history", [{"history": "window", "history_window": 2}, {"history": "strip_think"}])
 def test_each_reply_is_learnt_as_it_was_said_where_later_prompts_change_it(history: dict[str, Any], form: str) -> None:
     """A window leaves earlier replies out, and `strip_think` their reasoning."""
-    (played,) = collect_episodes("lmgame/TicTacToe-v0", player="random", episodes=1, seed=1)
+    (played,) = collected("lmgame/TicTacToe-v0", player="random", episodes=1, seed=1)
     record = episode_record(played)
     agent = next(iter(record["steps"][0]["actions"]))
     own = [step for step in record["steps"] if agent in step["actions"]]

@@ -10,6 +10,7 @@ from typing import Any
 
 import gymnasium
 import pytest
+from episode_parts import collected
 from session_play import play_games
 
 from rllib_lmgame.algorithms import models
@@ -21,7 +22,6 @@ from rllib_lmgame.envs.contract.base import text_space
 from rllib_lmgame.envs.contract.session import Observation, StepResult
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.rollouts import env_runner, game_calls
-from rllib_lmgame.rollouts.collect import collect_episodes
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.game_calls import GameCalls
 from rllib_lmgame.rollouts.options import TextRolloutOptions
@@ -274,7 +274,7 @@ def test_a_game_that_hangs_while_it_is_imported_made_or_closed_is_named(tmp_path
     monkeypatch.setattr(BadGame, "misbehave", lambda game: HANG.wait())
     game = f"{__name__}:BadGame"
     with pytest.raises(ConfigError, match=r"BadGame: the constructor took longer"):
-        list(collect_episodes(game, {"fault": "hang", "where": "constructor"}, player="random", episodes=1))
+        collected(game, {"fault": "hang", "where": "constructor"}, player="random")
     game_calls.close_games([make_session(game, {"where": "close"})], 0.0)
     assert "BadGame did not close within 0 s and is left behind" in caplog.text
 
@@ -318,15 +318,6 @@ def test_calls_of_trusted_games_stay_in_the_thread_and_others_do_not() -> None:
         ]
 
     assert asyncio.run(threads()) == [True, False]
-
-
-def test_scripted_players_move_where_a_loop_is_running() -> None:
-    """As in a notebook."""
-
-    async def in_a_cell():
-        return list(collect_episodes("lmgame/TicTacToe-v0", player="random", episodes=2))
-
-    assert [played.stop_reason for played in asyncio.run(in_a_cell())] == [StopReason.GAME_OVER] * 2
 
 
 @pytest.mark.parametrize("loop_ends", [False, True])

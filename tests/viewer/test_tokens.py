@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from episode_parts import collected
 
-from rllib_lmgame.rollouts.collect import collect_episodes
 from rllib_lmgame.rollouts.episode_log import EpisodeLog, chosen, end_before, read_log
 from rllib_lmgame.rollouts.episodes import summarize
 from rllib_lmgame.rollouts.options import TextRolloutOptions
@@ -83,7 +83,7 @@ def test_a_sample_shows_the_best_and_the_worst_of_every_game():
     games = ("lmgame/FrozenLake-v0", "lmgame/Sokoban-v0")
     players = ("solver", "random")
     played: list[Any] = [
-        each for game in games for player in players for each in collect_episodes(game, player=player, episodes=10)
+        each for game in games for player in players for each in collected(game, player=player, episodes=10)
     ]
     few = chosen(played, 8)
     assert [each.game_id for each in few] == [game for game in games for _ in range(4)]
