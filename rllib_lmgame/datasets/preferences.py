@@ -26,7 +26,7 @@ from rllib_lmgame.datasets.sft import (
     read_conversation,
 )
 from rllib_lmgame.policies.chat.chat_datasets import LearntTurn
-from rllib_lmgame.rollouts.episodes import module_of_agent
+from rllib_lmgame.rollouts.episodes import new_episode
 from rllib_lmgame.rollouts.records import CUSTOM_DATA_KEY, TURN, played_parts, turns_of
 
 if TYPE_CHECKING:
@@ -109,7 +109,6 @@ def alone(
     ``reward`` of the last turn replaces all rewards; ``weight`` is that of the replies in the supervised loss. The
     game's temperature is dropped, and the new name is in no log.
     """
-    from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
     from ray.rllib.env.utils.infinite_lookback_buffer import InfiniteLookbackBuffer
 
     agent = part.agent_id
@@ -122,9 +121,7 @@ def alone(
     if weight != 1.0:
         turns = [replace(turn, weight=weight) for turn in turns_of(part)]
         one.extra_model_outputs = {**part.extra_model_outputs, TURN: InfiniteLookbackBuffer(turns)}
-    episode = MultiAgentEpisode(
-        id_=name, agent_module_ids={agent: part.module_id}, agent_to_module_mapping_fn=module_of_agent
-    )
+    episode = new_episode(name, {agent: part.module_id})
     episode.env_t = len(part)
     episode.agent_episodes[agent] = one
     episode.is_terminated = True

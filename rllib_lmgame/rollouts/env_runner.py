@@ -39,7 +39,7 @@ from rllib_lmgame.policies.options import LANGUAGE_MODEL, LIMITS, LanguageModelO
 from rllib_lmgame.policies.scripted import make_scripted_player
 from rllib_lmgame.rollouts.engine_judge import AS_ASKED, EngineAnswers
 from rllib_lmgame.rollouts.episode_log import EpisodeLog, chosen, episode_record
-from rllib_lmgame.rollouts.episodes import module_of_agent, summarize, to_multi_agent_episode
+from rllib_lmgame.rollouts.episodes import new_episode, summarize, to_multi_agent_episode
 from rllib_lmgame.rollouts.game_calls import abandon, close_games, run_to_end
 from rllib_lmgame.rollouts.options import shares_of
 from rllib_lmgame.rollouts.plans import AgentAssignment, EpisodePlan, plan_episodes
@@ -392,9 +392,7 @@ class _Shown:
         modules = {agent: assignment.module_id for agent, assignment in plan.assignments.items()}
         self.index = plan.index
         self.steps = 0
-        self.episode = MultiAgentEpisode(
-            id_=plan.episode_id, agent_module_ids=modules, agent_to_module_mapping_fn=module_of_agent
-        )
+        self.episode = new_episode(plan.episode_id, modules)
         self._waiting: set[str] = set()
         """Agents that have acted and have not seen an observation since."""
 
