@@ -275,11 +275,8 @@ def _check_beginnings(chosen: Conversation, rejected: Conversation) -> None:
     ):
         return
     first, second = facts_of(chosen), facts_of(rejected)
-    raise ConfigError(
-        "data",
-        f"{first.where}: begins otherwise than {second.where}, though both say level {first.level}; a pair is of one "
-        "level",
-    )
+    why = f"begins otherwise than {second.where}, though both say level {first.level}"
+    raise ConfigError("data", f"{first.where}: {why}")
 
 
 def _beginning(source: Conversation) -> Any:

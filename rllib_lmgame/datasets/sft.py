@@ -259,11 +259,8 @@ class SFTDataset(ConversationDataset):
                 rewarded |= any(each.returns.values())
                 continue
             if each.rewards is None:
-                raise ConfigError(
-                    "data",
-                    f"{each.where}: values need rewards of whole episodes, and it has none (`reward` or `return`); an "
-                    "episode log of `rllib collect` has them",
-                )
+                why = "values need rewards of whole episodes, and it has none (`reward` or `return`)"
+                raise ConfigError("data", f"{each.where}: {why}")
             rewarded |= any(each.rewards)
         if not rewarded:
             raise ConfigError("data", f"all rewards of {len(self.training)} episodes are 0")

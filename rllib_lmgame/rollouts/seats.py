@@ -290,11 +290,9 @@ class LanguageModelSeat(Seat):
         all_ids = {move: self.chat.choice_ids(move) for move in observation.legal_actions}
         spelled = {move: ids for move, ids in all_ids.items() if ids is not None}
         if not spelled:
-            unsaid = (
-                f"the tokenizer can spell none of the legal actions of {session.game_id}, such as "
-                f"{observation.legal_actions[0]!r}, as reply_format: {self.chat.options.reply_format.type}"
-            )
-            raise ConfigError("config.text_rollouts.constrained_decoding", unsaid)
+            form, action = self.chat.options.reply_format.type, observation.legal_actions[0]
+            why = f"the tokenizer can spell no legal action of {session.game_id} as {form}, such as {action!r}"
+            raise ConfigError("config.text_rollouts.constrained_decoding", why)
         fitting = {move: ids for move, ids in spelled.items() if len(ids) <= prompt.max_tokens}
         if not fitting:
             raise self.out_of_tokens(session, prompt, min(map(len, spelled.values())))
@@ -341,15 +339,14 @@ class LanguageModelSeat(Seat):
         options = self.chat.options
         if not self.turns and prompt.out_of_context:
             examples = self.conversation.tokens_of_examples()
-            key = "demonstrations" if examples else "context_length"
-            shown = (
+            shots = (
                 f", {examples} of them of {len(self.conversation.demonstrations)} demonstrations" if examples else ""
             )
+            size, least = len(prompt.ids), len(prompt.ids) + max(needed, options.least_room)
             return ConfigError(
-                f"config.language_model.{key}",
-                f"the first prompt of {session.game_id} has {len(prompt.ids)} tokens{shown}; the context holds "
-                f"{options.context_length}; set context_length to at least "
-                f"{len(prompt.ids) + max(needed, options.least_room)}",
+                f"config.language_model.{'demonstrations' if examples else 'context_length'}",
+                f"the first prompt of {session.game_id} has {size} tokens{shots}; the context holds "
+                f"{options.context_length}; set context_length to at least {least}",
             )
         if not self.turns:
             key = "max_tokens_per_turn" if needed > options.max_tokens_per_turn else "max_tokens_per_episode"

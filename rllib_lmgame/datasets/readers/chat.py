@@ -107,10 +107,7 @@ def read_pair(record: Mapping[str, Any], where: str) -> tuple[ChatExample, ChatE
             before += [Message(said.role, said.text, more=said.more) for said in sides[0][:shared]]
             sides = [side[shared:] for side in sides]
         if not before and isinstance(record["chosen"], str) and isinstance(record["rejected"], str):
-            raise ValueError(
-                "chosen and rejected are texts, which need a prompt beside them; what both begin with is found in "
-                "lists of messages"
-            )
+            raise ValueError("chosen and rejected are texts, which need a prompt beside them")
         if not before:
             raise ValueError("chosen and rejected begin differently and have no prompt; a pair is of one level")
         for key, side in zip(("chosen", "rejected"), sides, strict=True):
