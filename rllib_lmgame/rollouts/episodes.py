@@ -7,6 +7,7 @@ import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
@@ -111,7 +112,7 @@ def _results(played: PlayedEpisode) -> dict[str, float]:
     named = {agent: result for agent, result in given.items() if isinstance(result, int | float)}
     if named.keys() >= played.seats.keys():
         return {agent: float(named[agent]) for agent in played.seats}
-    return {agent: float(seat.episode_return) for agent, seat in played.seats.items()}
+    return {agent: float(seat.numbers.episode_return) for agent, seat in played.seats.items()}
 
 
 def _success(seats: list[SeatSummary], *, against_others: bool) -> float | None:
@@ -185,17 +186,11 @@ def own_return(summary: EpisodeSummary) -> float:
 def _summarize_seat(
     seat: Seat, info: dict[str, Any], outcome: Outcome | None, assignment: AgentAssignment
 ) -> SeatSummary:
-    turns = seat.turns if isinstance(seat, LanguageModelSeat) else []
-    return SeatSummary(
-        agent_id=seat.agent_id,
-        role=seat.role,
-        module_id=seat.module_id,
-        episode_return=seat.episode_return,
-        turns=seat.turns_played,
-        invalid_actions=seat.invalid_actions,
-        format_errors=seat.format_errors,
-        response_tokens=seat.response_tokens + sum(len(turn.response_ids) for turn in turns),
-        prompt_tokens=seat.prompt_tokens + sum(len(turn.prompt_ids) for turn in turns),
+    turns, numbers = seat.turns if isinstance(seat, LanguageModelSeat) else [], seat.numbers
+    return replace(
+        numbers,
+        response_tokens=numbers.response_tokens + sum(len(turn.response_ids) for turn in turns),
+        prompt_tokens=numbers.prompt_tokens + sum(len(turn.prompt_ids) for turn in turns),
         rows=sum(turn.new_row for turn in turns),
         success=_verdict(info),
         min_policy_version=min((turn.policy_version for turn in turns), default=0),
@@ -203,8 +198,6 @@ def _summarize_seat(
         trained=assignment.trained,
         member=assignment.member,
         measures=info.get("measures") or {},
-        illegal_actions=seat.illegal_actions,
-        unread=seat.unread,
     )
 
 

@@ -238,8 +238,8 @@ def test_why_a_game_ended_is_told_of_it_and_of_each_seat(
 def test_a_player_who_is_out_from_the_start_is_asked_nothing(make_runner, tmp_path) -> None:
     played = play(make_runner(answer=saying({})), AECSession("absent", Absent()))
     assert [step.actions for step in played.steps[:2]] == [{"b": "stay"}, {"c": "stay"}]
-    assert played.ends["a"] == SeatEnd(True, StopReason.GAME_OVER, 1) and played.seats["a"].turns_played == 0
-    assert [played.seats[agent].episode_return for agent in "bc"] == [2.0, 2.0]
+    assert played.ends["a"] == SeatEnd(True, StopReason.GAME_OVER, 1) and played.seats["a"].numbers.turns == 0
+    assert [played.seats[agent].numbers.episode_return for agent in "bc"] == [2.0, 2.0]
     episode = to_multi_agent_episode(played)
     episode.validate()
     assert "a" not in episode.agent_episodes
@@ -283,7 +283,7 @@ def test_in_a_game_of_all_at_once_the_others_play_on(make_runner: MakeRunner) ->
     assert [step.passes for step in played.steps] == [{}, {"a": ""}, {"a": ""}, {"a": ""}]
     assert played.stop_reason is StopReason.MAX_TURNS and played.ends["b"] == SeatEnd(False, StopReason.MAX_TURNS, 4)
     a = played.seats["a"]
-    assert len(a.turns) == a.turns_played == 1 and a.episode_return == 2.0
+    assert len(a.turns) == a.numbers.turns == 1 and a.numbers.episode_return == 2.0
     assert a.turns[0].reward == 2.0 and trajectory_of_seat(played, a).terminated
     assert [len(seat.turns) for seat in played.seats.values() if isinstance(seat, LanguageModelSeat)] == [1, 4, 4]
     episode = to_multi_agent_episode(played)
