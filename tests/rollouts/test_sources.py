@@ -116,7 +116,7 @@ def test_every_plan_comes_out_once_and_in_order(fates: list[list[str]], chance: 
         result = play(runners, plans_of(len(fates)), limit)
     except RolloutError:  # Only after as many rounds without an end; in those everybody failed.
         assert all(fate(plan) for plans in runners.rounds[-limit:] for plan in plans)
-        assert limit <= len(runners.rounds) <= limit + 1, "an engine that is killed each time is not waited for for ever"
+        assert limit <= len(runners.rounds) <= limit + 1, "no plan is played without end"
         return
     finished = [index for index, attempts in enumerate(fates) if len(attempts) <= limit]
     assert [summary.index for summary in result.summaries] == finished
