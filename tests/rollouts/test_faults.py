@@ -375,6 +375,7 @@ class OddSession:
     roles = {"player": "player"}
     functions = ()
     program = None
+    cooperative = False
     fault = ""
 
     def reset(self, seed: int) -> None: ...
@@ -437,7 +438,7 @@ def test_a_game_is_kept_only_if_it_cannot_be_to_blame(end: Any, trusted: bool) -
         return (await asyncio.gather(task, return_exceptions=True))[0]
 
     session: Any = OddSession()
-    session.trusted, session.cooperative, session.close = trusted, False, closed.set
+    session.trusted, session.close = trusted, closed.set
     session.step = lambda actions: StepResult({"player": 1.0}, True, False)
     sessions.release(game, session)
     ended = asyncio.run(how_it_ended())
