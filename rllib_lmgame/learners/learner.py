@@ -47,7 +47,7 @@ from rllib_lmgame.learners.options import COEFF_RANGE, WeightUse, learner_thread
 from rllib_lmgame.learners.process import ProcessGroup, give_back_memory, keep_freed_memory
 from rllib_lmgame.policies.model.export import Played
 from rllib_lmgame.policies.model.rl_module import LanguageModelRLModule
-from rllib_lmgame.rollouts.episode_log import TOKENS
+from rllib_lmgame.rollouts.episode_log import SAMPLE_BYTES, TOKENS
 from rllib_lmgame.rollouts.records import Trajectory, played_parts, trajectory_of
 
 if TYPE_CHECKING:
@@ -312,7 +312,8 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         seconds, version = time.perf_counter() - started, self._weights_seq_no
         if len(batch.shown):
             path = Path(getattr(self.config, "episode_log_dir", None) or ".") / f"learner-{self.ranks.rank}{TOKENS}"
-            write_tokens(path, batch, trajectories, version)
+            sampled = self.config.run.text_rollouts.episode_log == "sample"
+            write_tokens(path, batch, trajectories, version, SAMPLE_BYTES // self.ranks.world if sampled else math.inf)
         values = update_metrics(meter, batch, self.ranks, version=version, tokens=action_tokens, seconds=seconds)
         self.metrics.log_dict(values, key=module_id, window=1)
 

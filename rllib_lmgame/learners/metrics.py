@@ -19,7 +19,7 @@ import torch
 
 from rllib_lmgame.learners.data.batching import TokenBatch
 from rllib_lmgame.learners.process import ProcessGroup
-from rllib_lmgame.rollouts.episode_log import ALWAYS_THERE, TOKEN_COLUMNS, EpisodeLog
+from rllib_lmgame.rollouts.episode_log import ALWAYS_THERE, TOKEN_COLUMNS, EpisodeLog, shorten
 from rllib_lmgame.rollouts.records import Trajectory
 
 logger = logging.getLogger(__name__)
@@ -142,8 +142,10 @@ def mark_logged(batch: TokenBatch, trajectories: Sequence[Trajectory]) -> None:
         batch.shown = logged[batch.trajectory]
 
 
-def write_tokens(path: Path, batch: TokenBatch, trajectories: Sequence[Trajectory], version: int) -> None:
-    """Append the records of an update to a learner's file.
+def write_tokens(
+    path: Path, batch: TokenBatch, trajectories: Sequence[Trajectory], version: int, most: float = math.inf
+) -> None:
+    """Append the records of an update to a learner's file, of which the newest ``most`` bytes are kept.
 
     What cannot be written is logged and costs no update.
     """
@@ -167,5 +169,6 @@ def write_tokens(path: Path, batch: TokenBatch, trajectories: Sequence[Trajector
         records.append(record)
     try:
         EpisodeLog(path).write(records)
+        shorten(path, most)
     except OSError as error:
         logger.error("The tokens of an update could not be written to %s: %s", path, error)

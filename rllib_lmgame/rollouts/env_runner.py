@@ -38,10 +38,10 @@ from rllib_lmgame.policies.model.files import load_tokenizer
 from rllib_lmgame.policies.options import LANGUAGE_MODEL, LIMITS, LanguageModelOptions
 from rllib_lmgame.policies.scripted import make_scripted_player
 from rllib_lmgame.rollouts.engine_judge import AS_ASKED, EngineAnswers
-from rllib_lmgame.rollouts.episode_log import EpisodeLog, chosen, episode_record
+from rllib_lmgame.rollouts.episode_log import SAMPLE_BYTES, EpisodeLog, chosen, episode_record, shorten
 from rllib_lmgame.rollouts.episodes import new_episode, summarize, to_multi_agent_episode
 from rllib_lmgame.rollouts.game_calls import abandon, close_games, run_to_end
-from rllib_lmgame.rollouts.options import shares_of
+from rllib_lmgame.rollouts.options import EPISODES_OF_SAMPLE, shares_of
 from rllib_lmgame.rollouts.plans import AgentAssignment, EpisodePlan, plan_episodes
 from rllib_lmgame.rollouts.play import GameInPlay, PlayedEpisode, PlayedPlans, Sessions, first_error, play_many
 from rllib_lmgame.rollouts.players import LanguageModel, Player, Scripted, sampled_in, take_seats
@@ -265,6 +265,8 @@ class TextGameEnvRunner(EnvRunner, Checkpointable):
         except (OSError, ValueError, TypeError, RecursionError) as error:
             logger.error("The episode log in %s could not be written: %s", directory, error)
             return
+        if settings.log_most is not None:
+            shorten(log.path, SAMPLE_BYTES * settings.log_most // EPISODES_OF_SAMPLE)
         for episode in played:
             episode.logged = True
 

@@ -204,6 +204,8 @@ def _result_of(seat: Mapping[str, Any]) -> str:
     return f"{verdict}, return {seat['return']:+.2f}".removeprefix(", ")
 
 
+SAMPLE_BYTES = 500_000_000
+"""Most bytes of a trial's sample of episodes, and of the token data of its updates."""
 _OF_ITERATION = re.compile(rb'\{"episode_id": "[a-z0-9-]*?(\d+)-\d+(?:\+\d+)?"')
 
 
@@ -235,6 +237,16 @@ def _by_turns(ranked: list[int]) -> list[int]:
     return [ranked.pop(-1 if number % 2 == 0 else 0) for number in range(len(ranked))]
 
 
+def shorten(path: Path, most: float) -> None:
+    """Keep the newer half of a log of more than ``most`` bytes. A file that cannot be rewritten stays as it is."""
+    with suppress(OSError):
+        if path.stat().st_size > most:
+            with path.open("rb") as file:
+                file.seek(-int(most // 2), os.SEEK_END)
+                file.readline()
+                _rewrite(path, file)
+
+
 def end_before(directory: str | None, iteration: int) -> None:
     """Remove ``iteration`` and later ones, which are played again, from the logs of training.
 
@@ -242,14 +254,17 @@ def end_before(directory: str | None, iteration: int) -> None:
     """
     endings = [] if directory is None else ["train-*.jsonl", f"*{TOKENS}"]
     for path in (path for ending in endings for path in Path(str(directory)).glob(ending)):
-        with suppress(OSError):
-            with path.open("rb") as file:
-                again = any(_iteration(line) >= iteration for line in file)
-            if again:
-                new = path.with_name(f".{path.name}.new")
-                with path.open("rb") as file, new.open("wb") as kept:
-                    kept.writelines(line for line in file if _iteration(line) < iteration)
-                os.replace(new, path)
+        with suppress(OSError), path.open("rb") as file:
+            if any(_iteration(line) >= iteration for line in file):
+                file.seek(0)
+                _rewrite(path, (line for line in file if _iteration(line) < iteration))
+
+
+def _rewrite(path: Path, lines: Iterable[bytes]) -> None:
+    new = path.with_name(f".{path.name}.new")
+    with new.open("wb") as kept:
+        kept.writelines(lines)
+    os.replace(new, path)
 
 
 def _iteration(line: bytes) -> int:

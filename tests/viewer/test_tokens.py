@@ -13,7 +13,7 @@ import pytest
 import torch
 from episode_parts import collected
 
-from rllib_lmgame.rollouts.episode_log import EpisodeLog, chosen, end_before, read_log
+from rllib_lmgame.rollouts.episode_log import EpisodeLog, chosen, end_before, read_log, shorten
 from rllib_lmgame.rollouts.episodes import summarize
 from rllib_lmgame.rollouts.options import TextRolloutOptions
 from rllib_lmgame.viewer.forms import is_forced
@@ -91,6 +91,17 @@ def test_a_sample_shows_the_best_and_the_worst_of_every_game():
         verdicts = [summarize(each).success for each in few if each.game_id == game]
         assert sorted(verdicts) == [0.0, 0.0, 1.0, 1.0]
     assert chosen(few, 99) == few and chosen([], 3) == [] and len(chosen(played, 7)) == 7
+
+
+def test_of_a_sample_the_newest_bytes_are_kept(tmp_path):
+    log = EpisodeLog(tmp_path / "train-0.jsonl")
+    for iteration in range(200):
+        log.write([{"episode_id": f"train-{iteration}-{n}", "filling": "x" * 90} for n in range(4)])
+        shorten(log.path, 20_000)
+        assert log.path.stat().st_size <= 20_000
+    names = [record["episode_id"] for record in read_log(log.path)]
+    assert len(names) > 60 and names == [f"train-{n // 4}-{n % 4}" for n in range(800)][-len(names) :]
+    shorten(tmp_path / "none", 1000)
 
 
 def test_what_is_played_again_stands_in_no_log_before(tmp_path):
