@@ -320,6 +320,7 @@ def test_prefixes_are_shared_and_forgotten(vllm_engine: Any) -> None:
         await vllm_engine.generate(GenerationRequest(name, prompt, SamplingSpec(2)))
         return (await vllm_engine.stats()).prompt_tokens_computed - before
 
+    asyncio.run(vllm_engine.reset_prefix_cache())
     assert asyncio.run(computed("first")) == 70
     assert asyncio.run(computed("second")) == 70 - 64
     asyncio.run(vllm_engine.reset_prefix_cache())
