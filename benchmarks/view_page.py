@@ -29,8 +29,10 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "e2e"))
 
 import browser
 
-from rllib_lmgame.rollouts.collect import collect_episodes
+from rllib_lmgame.rollouts.collect import collect_games
 from rllib_lmgame.rollouts.episode_log import EpisodeLog, episode_record
+from rllib_lmgame.rollouts.players import Scripted
+from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.servers.viewer import Viewer
 from rllib_lmgame.viewer.library import Library, sources_of
 from rllib_lmgame.viewer.page import exported
@@ -45,9 +47,8 @@ def episodes(count: int, tokens: int, seed: int) -> Iterator[tuple[dict[str, Any
     """Records of a log, each with its records of tokens; replies have up to ``tokens`` tokens."""
     rng = random.Random(seed)
     words = ["".join(rng.choices("abcdefghijklmnopqrstuvwxyz", k=rng.randint(2, 9))) + " " for _ in range(4000)]
-    played = [
-        episode_record(each) for game in GAMES for each in collect_episodes(game, player="random", episodes=KINDS)
-    ]
+    made = (collect_games(GameConfig(env=game), Scripted("random"), episodes=KINDS) for game in GAMES)
+    played = [episode_record(each) for games in made for some in games for each in some.episodes]
     for number in range(count):
         record = json.loads(json.dumps(played[rng.randrange(len(played))]))
         record["episode_id"], record["iteration"] = f"train-{number // 16}-{number % 16}", number // 16 + 1

@@ -16,7 +16,10 @@ from rllib_lmgame.datasets.options import SupervisedOptions
 from rllib_lmgame.datasets.replay import RecordedSession
 from rllib_lmgame.datasets.sft import SFTDataset
 from rllib_lmgame.learners.data.batching import TokenBatch
-from rllib_lmgame.rollouts.records import Trajectory, store
+from rllib_lmgame.rollouts.collect import collect_games
+from rllib_lmgame.rollouts.play import PlayedEpisode
+from rllib_lmgame.rollouts.players import Scripted
+from rllib_lmgame.rollouts.records import GameConfig, Trajectory, store
 
 
 def logged(path: str | Path) -> SFTDataset:
@@ -27,6 +30,15 @@ def logged(path: str | Path) -> SFTDataset:
 def sessions(path: str | Path) -> list[RecordedSession]:
     """Those episodes as games."""
     return logged(path).training  # type: ignore[return-value]
+
+
+def collected(
+    game: str, env_config: dict[str, Any] | None = None, *, player: str = "solver", episodes: int = 1, seed: int = 0
+) -> list[PlayedEpisode]:
+    """Games of a scripted player in every seat."""
+    config = GameConfig(env=game, env_config=env_config or {})
+    made = collect_games(config, Scripted(player), episodes=episodes, seed=seed)
+    return [played for some in made for played in some.episodes]
 
 
 def part_of(trajectory: Trajectory) -> SingleAgentEpisode:

@@ -69,7 +69,7 @@ def tiny_corpus(config: LMGameConfig) -> list[str]:
 def _conversations(config: LMGameConfig) -> Iterable[Conversation]:
     stage, pairs = config.run.supervised_stage, config.run.dpo
     if stage is not None and stage.data is not None:
-        return read_all(stage.data, stage.format)
+        return read_all(stage.data)
     if pairs is not None and pairs.data is not None:
         return PreferenceDataset(pairs, config.row_limits()).conversations
     return ()

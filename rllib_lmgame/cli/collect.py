@@ -53,8 +53,6 @@ LOG = "log"
 def command(args: argparse.Namespace) -> int:
     from rllib_lmgame.algorithms.games import found_beside, on_split
     from rllib_lmgame.evaluation.players.naming import make_player
-    from rllib_lmgame.rollouts.collect import collect_episodes
-    from rllib_lmgame.rollouts.players import Scripted
     from rllib_lmgame.rollouts.records import GameConfig
     from rllib_lmgame.rollouts.seats import EpisodeFailed
 
@@ -68,24 +66,22 @@ def command(args: argparse.Namespace) -> int:
     source = "solver" if args.player == EXPERT else args.player
     player = make_player("player", source, settings)
     try:
-        if isinstance(player, Scripted):
-            own = {"player": source, "episodes": args.episodes, "seed": args.seed}
-            return _write(args, settings, collect_episodes(args.game, game.env_config, **own))
-        return _write(args, settings, _by_model(args, game, player, settings))
+        return _write(args, settings, _played(args, game, player, settings))
     except (EpisodeFailed, GameError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
 
 
-def _by_model(
+def _played(
     args: argparse.Namespace, game: GameConfig, player: Player, settings: PlayerSettings
 ) -> Iterator[PlayedEpisode]:
     """Its episodes; those that fail are counted, and left out."""
-    from rllib_lmgame.evaluation.collect import collect_games
+    from rllib_lmgame.rollouts.collect import collect_games
+    from rllib_lmgame.rollouts.players import Scripted
     from rllib_lmgame.rollouts.seats import EpisodeFailed, StopReason
 
     played = failed = 0
-    at_once, limits = args.parallel, settings.sections.text_rollouts
+    at_once, limits = 1 if isinstance(player, Scripted) else args.parallel, settings.sections.text_rollouts
     for some in collect_games(game, player, episodes=args.episodes, seed=args.seed, at_once=at_once, options=limits):
         played, failed = played + len(some.episodes), failed + len(some.failures)
         if not played:

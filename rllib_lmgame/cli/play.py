@@ -268,8 +268,9 @@ class _Table:
         viewer = (self.people or agents)[0]
         seen = await game.call("observe", game.session.observe, viewer)
         print(f"\n{printable(seen.text)}\n")
-        ending = "the budget is used up" if game.stop_reason() is StopReason.MAX_TURNS else "the game is over"
-        print(f"{ending}; return: " + ", ".join(f"{agent} {game.seats[agent].episode_return:g}" for agent in agents))
+        ending = "the budget is used up" if game.stop_reason is StopReason.MAX_TURNS else "the game is over"
+        earned = ((agent, game.seats[agent].numbers.episode_return) for agent in agents)
+        print(f"{ending}; return: " + ", ".join(f"{agent} {value:g}" for agent, value in earned))
         infos = {agent: game.infos.get(agent, {}) for agent in agents}
         if any("success" in info for info in infos.values()):
             won = [agent for agent in agents if infos[agent].get("success")]

@@ -112,7 +112,6 @@ def _without_nulls(value: Any) -> Any:
 
 
 def _are_steps(record: Any) -> bool:
-    """Whether a value is a list of LMRL-Gym's steps."""
     return (
         isinstance(record, list)
         and bool(record)

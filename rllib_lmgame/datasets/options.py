@@ -27,13 +27,7 @@ MESSAGES = ("agentgym", "sharegpt", "messages", "prompt_completion")
 WRITTEN = ("messages", "agentgym", "prompt_completion")
 """Forms in which ``rllib collect`` writes conversations, beside the episode log's."""
 
-CONVERSATIONS = (*MESSAGES, "lmrl")
-"""Forms in which they are read."""
-
-OF_DATA = (
-    *("format", "on_overlong", "successes_only", "min_return", "top_share", "one_per_level"),
-    *("validation_share", "epochs", "shuffle_seed"),
-)
+OF_DATA = ("successes_only", "min_return", "top_share", "one_per_level", "validation_share", "epochs", "shuffle_seed")
 """Options of a supervised stage that are about what is read of its ``data``."""
 
 
@@ -56,21 +50,8 @@ class SupervisedOptions(Group):
         path=True,
         stranger=is_data_set,
     )
-    format: str = option(
-        "auto",
-        "How they are written down; `auto` goes by each record's keys.",
-        choices=("auto", "log", *CONVERSATIONS),
-    )
-    on_overlong: str = option(
-        "drop",
-        "What becomes of a conversation that is longer than a row may be: `drop`, or `cut_left` (its beginning is not "
-        "seen).",
-        choices=("drop", "cut_left"),
-    )
     successes_only: bool = option(False, "Learn from those alone that were a success.")
-    min_return: float | dict[str, float] | None = option(
-        None, "Least return of what is learnt from, or that of each game; null: any.", stranger=is_number
-    )
+    min_return: float | None = option(None, "Least return of what is learnt from; null: any.", stranger=is_number)
     top_share: float | None = option(
         None,
         "Share of the conversations of each game that is learnt from: those of the highest returns.",
@@ -137,11 +118,6 @@ class DPOOptions(Group):
         path=True,
         stranger=is_data_set,
     )
-    format: str = option(
-        "auto",
-        "How conversations of `data` are written down, as `warm_start.format`.",
-        choices=("auto", "log", *MESSAGES),
-    )
     shuffle_seed: int | None = option(0, "Seed of the order, another one in each pass; null: as in the files.", ge=0)
     epochs: float | None = option(None, "Passes over the data, then the run is done; null: without end.", gt=0)
     pairs_per_iteration: int = option(
@@ -149,12 +125,6 @@ class DPOOptions(Group):
     )
     reward_gap: Scheduled[float] = option(
         0.1, "Least difference of the returns of a pair, in points of the game.", gt=0
-    )
-    chosen_min: float | None = option(
-        None,
-        "Least return of what is chosen; null: any. With `kto` it parts good from bad; null: the mean of the level's "
-        "episodes does.",
-        stranger=is_number,
     )
     pairs_per_level: str = option(
         "one",

@@ -26,7 +26,7 @@ from rllib_lmgame.datasets.sft import (
     read_conversation,
 )
 from rllib_lmgame.policies.chat.chat_datasets import LearntTurn
-from rllib_lmgame.rollouts.episodes import module_of_agent
+from rllib_lmgame.rollouts.episodes import new_episode
 from rllib_lmgame.rollouts.records import CUSTOM_DATA_KEY, TURN, played_parts, turns_of
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def choose_pairs(candidates: Sequence[Candidate], options: DPOOptions) -> Pairs:
 
     ``pairs_per_level: one`` takes the best and the worst of each key, the first ones among equals.
     """
-    least, found = options.chosen_min, []
+    found = []
     for better in _by_key(candidates).values():
         worse = better
         if options.pairs_per_level == "one":
@@ -66,18 +66,17 @@ def choose_pairs(candidates: Sequence[Candidate], options: DPOOptions) -> Pairs:
             (chosen.item, rejected.item)
             for chosen in better
             for rejected in worse
-            if chosen.value - rejected.value >= options.reward_gap - EQUAL and (least is None or chosen.value >= least)
+            if chosen.value - rejected.value >= options.reward_gap - EQUAL
         ]
     return found
 
 
 def parted(candidates: Sequence[Candidate], options: DPOOptions) -> Iterator[tuple[Any, bool]]:
-    """Each item with whether it is good: by ``chosen_min``, else by the mean of its key, less those near it."""
+    """Each item with whether it is better than the mean of its key, less those near the mean."""
     for some in _by_key(candidates).values():
-        bound = options.chosen_min
-        mean = sum(each.value for each in some) / len(some) if bound is None else bound
+        mean = sum(each.value for each in some) / len(some)
         for each in some:
-            if bound is not None or abs(each.value - mean) >= options.reward_gap / 2 - EQUAL:
+            if abs(each.value - mean) >= options.reward_gap / 2 - EQUAL:
                 yield each.item, each.value >= mean
 
 
@@ -110,7 +109,6 @@ def alone(
     ``reward`` of the last turn replaces all rewards; ``weight`` is that of the replies in the supervised loss. The
     game's temperature is dropped, and the new name is in no log.
     """
-    from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
     from ray.rllib.env.utils.infinite_lookback_buffer import InfiniteLookbackBuffer
 
     agent = part.agent_id
@@ -123,9 +121,7 @@ def alone(
     if weight != 1.0:
         turns = [replace(turn, weight=weight) for turn in turns_of(part)]
         one.extra_model_outputs = {**part.extra_model_outputs, TURN: InfiniteLookbackBuffer(turns)}
-    episode = MultiAgentEpisode(
-        id_=name, agent_module_ids={agent: part.module_id}, agent_to_module_mapping_fn=module_of_agent
-    )
+    episode = new_episode(name, {agent: part.module_id})
     episode.env_t = len(part)
     episode.agent_episodes[agent] = one
     episode.is_terminated = True
@@ -222,7 +218,7 @@ def _units(options: DPOOptions) -> Iterator[tuple[Side, ...]]:
             found += 1
             yield unit
         if not _says_itself(record):
-            compared.append(read_conversation(where, record, options.format))
+            compared.append(read_conversation(where, record))
     if options.loss.pairs:
         pairs = choose_pairs(_candidates(compared), options)
         both = f"no two of {len(compared)} conversations are of one level"
@@ -236,8 +232,7 @@ def _units(options: DPOOptions) -> Iterator[tuple[Side, ...]]:
         sides = (Side(chosen, True, agent), Side(rejected, False, agent))
         yield from ((side,) for side in sides) if not options.loss.pairs else (sides,)
     if not pairs and not found:
-        asked = f"reward_gap: {options.reward_gap:g}" + ("" if options.chosen_min is None else " and chosen_min")
-        raise ConfigError("data", f"leaves no pair: {both} with returns as far apart as {asked} asks")
+        raise ConfigError("data", f"leaves no pair: {both}, with returns {options.reward_gap:g} (reward_gap) apart")
 
 
 def _says_itself(record: Mapping[str, Any]) -> bool:
@@ -245,7 +240,6 @@ def _says_itself(record: Mapping[str, Any]) -> bool:
 
 
 def _of_record(where: str, record: Mapping[str, Any], options: DPOOptions) -> Iterator[tuple[Side, ...]]:
-    """The pair or labelled side in a record."""
     if not _says_itself(record):
         return
     if "label" in record and "chosen" not in record:
@@ -253,14 +247,13 @@ def _of_record(where: str, record: Mapping[str, Any], options: DPOOptions) -> It
             raise ConfigError("loss", f"{options.loss.type} compares two, but {where} has one; take kto")
         if not isinstance(record["label"], bool):
             raise ConfigError("data", f"{where}: label is {shown(record['label'])}; it must be true or false")
-        yield (Side(read_conversation(where, record, options.format), record["label"]),)
+        yield (Side(read_conversation(where, record), record["label"]),)
         return
     sides = tuple(Side(example, good) for example, good in zip(read_pair(record, where), (True, False), strict=True))
     yield from (sides,) if options.loss.pairs else ((side,) for side in sides)
 
 
 def _candidates(sources: Sequence[Conversation]) -> list[Candidate]:
-    """Candidates for pairs. Raises: ConfigError: a level or return is missing."""
     found = []
     for source in sources:
         facts = facts_of(source)
@@ -277,17 +270,13 @@ def _candidates(sources: Sequence[Conversation]) -> list[Candidate]:
 
 
 def _check_beginnings(chosen: Conversation, rejected: Conversation) -> None:
-    """Raises: ConfigError: the sides of a pair begin differently."""
     if isinstance(chosen, ChatExample) != isinstance(rejected, ChatExample) or _beginning(chosen) == _beginning(
         rejected
     ):
         return
     first, second = facts_of(chosen), facts_of(rejected)
-    raise ConfigError(
-        "data",
-        f"{first.where}: begins otherwise than {second.where}, though both say level {first.level}; a pair is of one "
-        "level",
-    )
+    why = f"begins otherwise than {second.where}, though both say level {first.level}"
+    raise ConfigError("data", f"{first.where}: {why}")
 
 
 def _beginning(source: Conversation) -> Any:

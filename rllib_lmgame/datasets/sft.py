@@ -7,7 +7,6 @@ import hashlib
 import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,7 +15,7 @@ import numpy as np
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.datasets.files import Numbered, files_of, records_of
 from rllib_lmgame.datasets.options import SupervisedOptions
-from rllib_lmgame.datasets.readers.chat import AUTO, LOG, ChatExample, form_of, read_record
+from rllib_lmgame.datasets.readers.chat import ChatExample, is_log, read_record
 from rllib_lmgame.datasets.replay import RecordedSession, recorded_session, replay
 from rllib_lmgame.policies.chat.chat_datasets import LearntTurn, TranscriptWriter
 from rllib_lmgame.policies.chat.format import ChatFormat
@@ -61,9 +60,8 @@ def choose(facts: Sequence[Facts], options: SupervisedOptions) -> Chosen:
         if not kept:
             raise ConfigError("successes_only", f"leaves none of {len(facts)} conversations: none was a success")
     if options.min_return is not None:
-        least = _least(options.min_return, {each.game for each in facts})
         before = kept
-        kept = [place for place in before if _return_of(facts[place], "min_return") >= least(facts[place].game)]
+        kept = [place for place in before if _return_of(facts[place], "min_return") >= options.min_return]
         if not kept:
             best = max(_return_of(facts[place], "min_return") for place in before)
             raise ConfigError(
@@ -91,16 +89,6 @@ def _return_of(facts: Facts, key: str) -> float:
     if facts.episode_return is None:
         raise ConfigError(key, f"needs returns, but {facts.where} says none (`reward` or `return`)")
     return facts.episode_return
-
-
-def _least(least: float | dict[str, float], games: AbstractSet[str]) -> Callable[[str], float]:
-    if not isinstance(least, dict):
-        return lambda game: least
-    for game in least:
-        if game not in games:
-            there = ", ".join(sorted(filter(None, games))) or "none, for no record says its `game`"
-            raise ConfigError("min_return", f"no conversation is of a game {game!r}; games of the data: {there}")
-    return lambda game: least.get(game, -math.inf)
 
 
 def _one_per_level(facts: Sequence[Facts], kept: Iterable[int], which: str) -> list[int]:
@@ -162,10 +150,10 @@ class ConversationDataset:
     long so far, or that a chat template cannot write; a resumed run sets it.
     """
 
-    def __init__(self, shuffle_seed: int | None, limits: Mapping[str, int], drops_overlong: bool = True) -> None:
+    def __init__(self, shuffle_seed: int | None, limits: Mapping[str, int]) -> None:
         self.limits = dict(limits)
         self.passed_over = 0
-        self._drops_overlong, self._shuffle_seed = drops_overlong, shuffle_seed
+        self._shuffle_seed = shuffle_seed
         self._told = False
         self._writers: dict[str, TranscriptWriter] = {}
 
@@ -215,7 +203,7 @@ class ConversationDataset:
                     problem = found
                     continue
                 turns[policy] = found
-                if self._drops_overlong and (tokens := longest_row(found)) > self.limits[policy]:
+                if (tokens := longest_row(found)) > self.limits[policy]:
                     problem = ValueError(f"it makes {tokens} tokens of a row, which may have {self.limits[policy]}")
             yield turns, problem
 
@@ -232,8 +220,8 @@ class SFTDataset(ConversationDataset):
     """
 
     def __init__(self, options: SupervisedOptions, limits: Mapping[str, int]) -> None:
-        super().__init__(options.shuffle_seed, limits, options.on_overlong == "drop")
-        everything = list(read_all(options.data or [], options.format))
+        super().__init__(options.shuffle_seed, limits)
+        everything = list(read_all(options.data or []))
         chosen = choose([facts_of(each) for each in everything], options)
         self.training = [everything[place] for place in chosen.training]
         self.validation = [everything[place] for place in chosen.validation]
@@ -271,11 +259,8 @@ class SFTDataset(ConversationDataset):
                 rewarded |= any(each.returns.values())
                 continue
             if each.rewards is None:
-                raise ConfigError(
-                    "data",
-                    f"{each.where}: values need rewards of whole episodes, and it has none (`reward` or `return`); an "
-                    "episode log of `rllib collect` has them",
-                )
+                why = "values need rewards of whole episodes, and it has none (`reward` or `return`)"
+                raise ConfigError("data", f"{each.where}: {why}")
             rewarded |= any(each.rewards)
         if not rewarded:
             raise ConfigError("data", f"all rewards of {len(self.training)} episodes are 0")
@@ -319,13 +304,13 @@ Conversation = ChatExample | RecordedSession
 """A conversation of a file, or an episode of a log."""
 
 
-def read_all(data: str | Sequence[str], form: str) -> Iterator[Conversation]:
+def read_all(data: str | Sequence[str]) -> Iterator[Conversation]:
     """The conversations in the files of ``data``, one at a time.
 
     Raises: ConfigError: names file and line of what cannot be read, or a file without conversations.
     """
     for where, record in numbered(data):
-        yield read_conversation(where, record, form)
+        yield read_conversation(where, record)
 
 
 def numbered(data: str | Sequence[str]) -> Iterator[Numbered]:
@@ -341,14 +326,9 @@ def numbered(data: str | Sequence[str]) -> Iterator[Numbered]:
             raise ConfigError("data", f"{path} holds no episodes or conversations")
 
 
-def read_conversation(where: str, record: Mapping[str, Any], form: str) -> Conversation:
+def read_conversation(where: str, record: Mapping[str, Any]) -> Conversation:
     """The conversation of a record. Raises: ConfigError: names ``where`` and what is wrong."""
-    if form == AUTO:
-        try:
-            form = form_of(record)
-        except ValueError as error:
-            raise ConfigError("data", f"{where}: {error}") from None
-    return recorded_session(record, where) if form == LOG else read_record(record, form, where)
+    return recorded_session(record, where) if is_log(record) else read_record(record, where)
 
 
 def texts_of(conversations: Iterable[Conversation], most: int) -> list[str]:

@@ -83,7 +83,6 @@ def _agentgym(messages: list[Message], record: Mapping[str, Any]) -> Iterator[di
 
 
 def _prompt_and_completion(messages: list[Message], record: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """One record for each trained reply."""
     plain = [{"role": each["role"], "content": each["content"]} for each in messages]
     for place, message in enumerate(messages):
         if message.get("learnt"):

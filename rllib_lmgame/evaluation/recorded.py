@@ -24,9 +24,10 @@ from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.json_files import read_mapping, write_json
 from rllib_lmgame.base.lock import locked
 from rllib_lmgame.base.storage import expanded
+from rllib_lmgame.datasets.files import records_of
 from rllib_lmgame.envs.contract.session import GameSession
 from rllib_lmgame.inference.protocol import StopReason
-from rllib_lmgame.rollouts.episode_log import EpisodeLog, numbered_records
+from rllib_lmgame.rollouts.episode_log import EpisodeLog
 from rllib_lmgame.rollouts.options import TextRolloutOptions
 from rllib_lmgame.rollouts.plans import AgentAssignment, EpisodePlan
 from rllib_lmgame.rollouts.play import PlayedEpisode, Sessions, play_one
@@ -177,12 +178,12 @@ class RecordDirectory:
         if not path.exists():
             return
         _cut_after_last_line(path)
-        for number, record in numbered_records(path):
+        for where, record in records_of(path):
             try:
                 yield read(record)
             except NOT_READ as error:
                 why = f"no record of an episode of this {self.what} ({error!r})"
-                raise ConfigError("--out", f"{path}, line {number}: {why}") from None
+                raise ConfigError("--out", f"{where}: {why}") from None
 
     def add(self, record: Mapping[str, Any], *, failed: bool = False) -> None:
         """Write the record of an episode. Raises: OSError: if it could not be written."""

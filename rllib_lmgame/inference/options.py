@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from typing import Annotated, Any, ClassVar, Literal
 
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import Group, Scheduled, option, tag
 from rllib_lmgame.base.plugin import import_path
-from rllib_lmgame.base.registry import ENGINES, check_call, check_methods
+from rllib_lmgame.base.registry import ENGINES, check_call
 from rllib_lmgame.base.threads import AUTO, MOST_THREADS, threads_here
 
 CPU_KV_CACHE_MIB = 256
@@ -28,13 +29,9 @@ class Engine(Group):
     ``options.engine``.
 
     Attributes:
-        implementation: Import path of the class, which is made as ``(model_dir, options, *, context_length, seed,
-            version, trust_remote_code)``, with ``tokenizer`` if it takes that, and is an
-            :class:`~rllib_lmgame.inference.protocol.InferenceEngine`.
-        over_devices: It can take weights from GPU to GPU (``weight_transport: nccl`` and ``ipc``): it is a
-            :class:`~rllib_lmgame.inference.protocol.DeviceEngine`.
-        serves_adapters: It holds several adapters beside one base (``inference.adapters``): it has
-            :meth:`~rllib_lmgame.inference.engines.threaded.ThreadedEngine.update_adapter`.
+        implementation: Import path of the class, a :class:`~rllib_lmgame.inference.engines.threaded.ThreadedEngine`.
+        over_devices: It can take weights from GPU to GPU (``weight_transport: nccl`` and ``ipc``).
+        serves_adapters: It holds several adapters beside one base (``inference.adapters``).
         reserves_cache: It sets a key-value cache aside when it starts (on a GPU what is left of its share); otherwise
             replies take memory as they are written.
         plays_values: It adds action values to the logits of a policy that has them beside its weights.
@@ -55,22 +52,14 @@ class Engine(Group):
     process_mib: ClassVar[float] = 600.0
 
     def engine_class(self, key: str = ENGINES.key) -> Any:
-        """The class. Raises: ConfigError: ``key``: it cannot be imported, is made otherwise, or lacks a method."""
-        from rllib_lmgame.inference.protocol import InferenceEngine
-
+        """The class. Raises: ConfigError: ``key``: it cannot be imported, is made otherwise, or is no engine."""
         cls = import_path(self.implementation, key)
-        made_of = dict.fromkeys(("context_length", "seed", "version", "trust_remote_code"))
+        if not hasattr(cls, "core_class"):
+            raise ConfigError(key, f"`{self.implementation}` is no ThreadedEngine with a `core_class`")
+        made_of = dict.fromkeys(("context_length", "seed", "version", "trust_remote_code", "tokenizer"))
         takes = f"an engine is made as (model_dir, options, *, {', '.join(made_of)})"
         check_call(cls, self.implementation, key, takes, None, None, **made_of)
-        if isinstance(cls, type):  # Of what a function makes nothing is known yet.
-            check_methods(cls, InferenceEngine, self.implementation, key)
         return cls
-
-    def check_on_devices(self, key: str) -> None:
-        """Check that the class has what ``key`` asks for. Raises: ConfigError: naming the missing methods."""
-        from rllib_lmgame.inference.protocol import DeviceEngine
-
-        check_methods(self.engine_class(), DeviceEngine, self.implementation, key)
 
     def variables(self, options: InferenceOptions) -> dict[str, str]:
         """Environment of the engine's process, before it imports anything."""

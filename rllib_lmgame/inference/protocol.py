@@ -1,16 +1,16 @@
-"""What the rest of the system knows of an inference engine.
+"""What is asked of an inference engine and answered.
 
-Token ids in, token ids and log-probabilities out; an engine never sees text, games or RLlib. In order: what is asked
-and answered, what an engine can do, what a constrained token was chosen among, how messages are packed.
+Token ids in, token ids and log-probabilities out; an engine (:class:`~.engines.threaded.ThreadedEngine`) never sees
+text, games or RLlib. In order: requests and replies, what a constrained token was chosen among, how they are packed.
 """
 
 from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -102,53 +102,6 @@ class EngineStats:
     busy_s: float = 0.0
     running: int = 0
     waiting: int = 0
-    extra: dict[str, Any] = field(default_factory=dict)
-
-
-class InferenceEngine(Protocol):
-    """An engine as it lives inside its actor. All methods are coroutines, so one actor serves many clients."""
-
-    async def start(self) -> None:
-        """Load the model; returns when the first request can be served."""
-
-    async def generate(self, request: GenerationRequest) -> Generation:
-        """Sample one reply. Concurrent calls are batched by the engine. Never raises for one bad request."""
-
-    async def update_weights(self, state: dict[str, np.ndarray], version: int) -> str:
-        """Drain, load Hugging Face named tensors, reset the prefix cache; returns the checksum of what is loaded."""
-
-    async def pause(self) -> None:
-        """Stop taking new requests into steps and wait for running ones."""
-
-    async def resume(self) -> None:
-        """Undo :meth:`pause`."""
-
-    async def reset_prefix_cache(self) -> None:
-        """Forget every cached prefix."""
-
-    async def version(self) -> int:
-        """Version of the loaded weights."""
-
-    async def health(self) -> None:
-        """Raise if the engine cannot serve."""
-
-    async def stats(self) -> EngineStats:
-        """Counters."""
-
-    async def shutdown(self) -> None:
-        """Stop every process this engine started."""
-
-
-class DeviceEngine(InferenceEngine, Protocol):
-    """What an engine also needs for weights over devices (``weight_transport``) or ``sleep_during_update``."""
-
-    async def call(self, method: str, *args: Any, **kwargs: Any) -> Any:
-        """Run an operation of the backend: ``sleep``, ``wake_up``, or ``worker_call`` (its first argument names a
-        weight-transfer operation of vLLM's workers).
-        """
-
-    def accept_version(self, version: int) -> None:
-        """The weights that arrived over devices are those of ``version``."""
 
 
 class EngineDeadError(RuntimeError):

@@ -338,7 +338,6 @@ class DevicePush:
         return trainer
 
     def _connect(self, client: _SyncClient, source: _StateSource) -> Any:
-        """vLLM's trainer-side engine, connected to all workers."""
         if self.options.weight_transport == "ipc":
             from vllm.distributed.weight_transfer.ipc_engine import IPCTrainerInitInfo, IPCTrainerWeightTransferEngine
 

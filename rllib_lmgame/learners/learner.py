@@ -312,7 +312,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         if len(batch.shown):
             path = Path(getattr(self.config, "episode_log_dir", None) or ".") / f"learner-{self.ranks.rank}{TOKENS}"
             sampled = self.config.run.text_rollouts.episode_log == "sample"
-            write_tokens(path, batch, trajectories, version, SAMPLE_BYTES // self.ranks.world if sampled else None)
+            write_tokens(path, batch, trajectories, version, SAMPLE_BYTES // self.ranks.world if sampled else math.inf)
         values = update_metrics(meter, batch, self.ranks, version=version, tokens=action_tokens, seconds=seconds)
         self.metrics.log_dict(values, key=module_id, window=1)
 

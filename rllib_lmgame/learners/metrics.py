@@ -19,7 +19,7 @@ import torch
 
 from rllib_lmgame.learners.data.batching import TokenBatch
 from rllib_lmgame.learners.process import ProcessGroup
-from rllib_lmgame.rollouts.episode_log import ALWAYS_THERE, TOKEN_COLUMNS, EpisodeLog, thin
+from rllib_lmgame.rollouts.episode_log import ALWAYS_THERE, TOKEN_COLUMNS, EpisodeLog, shorten
 from rllib_lmgame.rollouts.records import Trajectory
 
 logger = logging.getLogger(__name__)
@@ -136,9 +136,9 @@ def update_metrics(
 
 
 def write_tokens(
-    path: Path, batch: TokenBatch, trajectories: Sequence[Trajectory], version: int, most: int | None = None
+    path: Path, batch: TokenBatch, trajectories: Sequence[Trajectory], version: int, most: float = math.inf
 ) -> None:
-    """Append the records of an update to a learner's file, thinned out where it has more than ``most`` bytes.
+    """Append the records of an update to a learner's file, of which the newest ``most`` bytes are kept.
 
     What cannot be written is logged and costs no update.
     """
@@ -162,8 +162,6 @@ def write_tokens(
         records.append(record)
     try:
         EpisodeLog(path).write(records)
+        shorten(path, most)
     except OSError as error:
         logger.error("The tokens of an update could not be written to %s: %s", path, error)
-    else:
-        if most is not None:
-            thin(path, most)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
+from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 from ray.rllib.callbacks.callbacks import RLlibCallback
 from ray.rllib.callbacks.utils import make_callback
 from ray.rllib.core.rl_module.multi_rl_module import MultiRLModuleSpec
@@ -34,15 +35,14 @@ from rllib_lmgame.policies.chat.format import ChatFormat
 from rllib_lmgame.policies.model.files import load_tokenizer
 from rllib_lmgame.policies.options import LANGUAGE_MODEL, LIMITS, LanguageModelOptions
 from rllib_lmgame.policies.scripted import make_scripted_player
-from rllib_lmgame.rollouts.episode_log import SAMPLE_BYTES, EpisodeLog, chosen, episode_record, thin
-from rllib_lmgame.rollouts.episodes import module_of_agent, summarize, to_multi_agent_episode
+from rllib_lmgame.rollouts.episode_log import SAMPLE_BYTES, EpisodeLog, chosen, episode_record, shorten
+from rllib_lmgame.rollouts.episodes import new_episode, summarize, to_multi_agent_episode
 from rllib_lmgame.rollouts.game_calls import abandon, close_games, run_to_end
 from rllib_lmgame.rollouts.options import EPISODES_OF_SAMPLE, shares_of
 from rllib_lmgame.rollouts.plans import AgentAssignment, EpisodePlan, plan_episodes
 from rllib_lmgame.rollouts.play import GameInPlay, PlayedEpisode, PlayedPlans, Sessions, first_error, play_many
 from rllib_lmgame.rollouts.players import LanguageModel, Player, Scripted, sampled_in, take_seats
 from rllib_lmgame.rollouts.records import CUSTOM_DATA_KEY, TEXT_SPACE, GameConfig, PlayResult, PlaySettings
-from rllib_lmgame.rollouts.runner_config import RunnerConfig
 from rllib_lmgame.rollouts.seats import EngineReplies, ExpertReplies, ReplySource, Seat
 from rllib_lmgame.rollouts.sources import AgentMapper
 
@@ -55,10 +55,10 @@ _SETS_OF_GAMES = 4
 """Sets of games that are kept between episodes: of training, of evaluations, and those before a change."""
 
 
-class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
-    config: RunnerConfig
+class TextGameEnvRunner(EnvRunner, Checkpointable):
+    """Plays on the configuration of an algorithm (:class:`~rllib_lmgame.algorithms.ppo.LMGamePPOConfig`)."""
 
-    def __init__(self, *, config: RunnerConfig, worker_index: int = 0, **kwargs: Any) -> None:
+    def __init__(self, *, config: AlgorithmConfig, worker_index: int = 0, **kwargs: Any) -> None:
         super().__init__(
             config=config, worker_index=worker_index, num_workers=kwargs.get("num_workers", config.num_env_runners)
         )
@@ -67,7 +67,7 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
                 module_id: config.module_spec(module_id, inference_only=True) for module_id in config.run.policies
             }
         ).build()
-        self._hooks = Hooks(self)
+        self.hooks = Hooks(self)
         self._chats: dict[tuple[str, str], ChatFormat] = {}
         self._clients: dict[str, EngineClient] = {}
         self._games_played: list[frozenset[str]] = []
@@ -97,14 +97,14 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
 
         at_once = self.config.num_envs_per_env_runner
         try:
-            played = run_to_end(play_many(plans, settings.games, seats, self, options, at_once))
+            played = run_to_end(play_many(plans, settings.games, seats, self.hooks, options, at_once))
             self._write_log(played.episodes, settings)
             result = self._collect(played, settings.keep)
         except BaseExceptionGroup as group:
             result = PlayResult(error=first_error(group))
         except ConfigError as error:
             result = PlayResult(error=error)
-        self._hooks.forget_all()
+        self.hooks.shown.clear()
         self._close_old_sessions(settings.games)
         result.wall_s = time.perf_counter() - start
         return result
@@ -138,9 +138,9 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
         result = PlayResult(failures=played.failures, aborted=played.aborted)
         result.summaries = [summarize(episode) for episode in played.episodes]
         kept = keep == "episodes"
-        wanted = played.episodes if kept or self._hooks.hears("on_sample_end") else []
-        episodes = [self._hooks.episode_of(episode) for episode in wanted]
-        result.metrics = self._hooks.sampled(episodes)
+        wanted = played.episodes if kept or self.hooks.hears("on_sample_end") else []
+        episodes = [self.hooks.episode_of(episode) for episode in wanted]
+        result.metrics = self.hooks.sampled(episodes)
         result.episodes = episodes if kept else []
         return result
 
@@ -149,8 +149,9 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
         keys = frozenset(game.key for game in games)
         self._games_played = [*(played for played in self._games_played if played != keys), keys][-_SETS_OF_GAMES:]
         wanted = frozenset().union(*self._games_played)
-        for key in [key for key in self._sessions if key not in wanted]:
-            for session in self._sessions.pop(key):
+        idle = self.hooks.idle
+        for key in [key for key in idle if key not in wanted]:
+            for session in idle.pop(key):
                 abandon(session)
 
     def chat(
@@ -196,23 +197,6 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
             self._clients[key] = EngineClient(names, request_timeout_s=self.config.run.inference.request_timeout_s)
         return self._clients[key]
 
-    def forget(self, plan: EpisodePlan) -> None:
-        """Called when an episode is over: engines may drop its prefixes."""
-        for client in self._clients.values():
-            client.forget(plan.episode_id)
-
-    def opened(self, game: GameConfig, session: GameSession) -> None:
-        self._hooks.opened(game, session)
-
-    def begin(self, plan: EpisodePlan, session: GameSession) -> None:
-        self._hooks.created(plan, session)
-
-    def end(self, episode: PlayedEpisode, session: GameSession) -> None:
-        self._hooks.ended(episode, session)
-
-    def watch(self, game: GameInPlay) -> None:
-        self._hooks.went_on(game)
-
     @cached_property
     def agent_mapper(self) -> AgentMapper:
         return AgentMapper(self.config)
@@ -255,7 +239,7 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
             logger.error("The episode log in %s could not be written: %s", directory, error)
             return
         if settings.log_most is not None:
-            thin(log.path, SAMPLE_BYTES * settings.log_most // EPISODES_OF_SAMPLE)
+            shorten(log.path, SAMPLE_BYTES * settings.log_most // EPISODES_OF_SAMPLE)
         for episode in played:
             episode.logged = True
 
@@ -287,8 +271,8 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
         return (), {"config": self.config, "worker_index": self.worker_index}
 
     def stop(self) -> None:
-        close_games((session for pool in self._sessions.values() for session in pool), CALL_LIMIT_S)
-        self._sessions.clear()
+        close_games((session for pool in self.hooks.idle.values() for session in pool), CALL_LIMIT_S)
+        self.hooks.idle.clear()
         for client in self._clients.values():
             client.close()
         self._clients.clear()
@@ -299,54 +283,55 @@ HOOKS = ("on_environment_created", *EPISODE_HOOKS, "on_sample_end")
 """Callbacks of an env runner."""
 
 
-class Hooks:
-    """Calls the callbacks of an env runner; hooks that are not overridden cost nothing."""
+class Hooks(Sessions):
+    """Keeps the games of an env runner, and calls its callbacks; those that are not overridden cost nothing."""
 
-    def __init__(self, runner: EnvRunner) -> None:
+    def __init__(self, runner: TextGameEnvRunner) -> None:
+        super().__init__()
         config: Any = runner.config
         self._runner = runner
         self._objects = [made() for made in force_list(config.callbacks_class)]
         self._functions = {hook: getattr(config, f"callbacks_{hook}") for hook in HOOKS}
         self._heard = {hook for hook in HOOKS if self._functions[hook] or any(map(_overrides(hook), self._objects))}
-        self._in_play: dict[str, _Shown] = {}
+        self.shown: dict[str, _Shown] = {}
 
     def hears(self, *hooks: str) -> bool:
         """Whether one of ``hooks`` is overridden."""
         return not self._heard.isdisjoint(hooks)
 
     def opened(self, game: GameConfig, session: GameSession) -> None:
-        """Called when a game was made."""
         runner: Any = self._runner
         context = EnvContext(
             dict(game.env_config), worker_index=runner.worker_index, num_workers=runner.num_workers, remote=False
         )
         self._call("on_environment_created", env=_env_of(session), env_context=context)
 
-    def created(self, plan: EpisodePlan, session: GameSession) -> None:
-        """Called before an episode's reset."""
+    def begin(self, plan: EpisodePlan, session: GameSession) -> None:
         if self.hears(*EPISODE_HOOKS):
-            shown = self._in_play[plan.episode_id] = _Shown(plan)
+            shown = self.shown[plan.episode_id] = _Shown(plan)
             self._tell("on_episode_created", shown, session)
 
-    def went_on(self, game: GameInPlay) -> None:
-        """Called after a reset or step."""
-        shown = self._in_play.get(game.plan.episode_id)
+    def watch(self, game: GameInPlay) -> None:
+        shown = self.shown.get(game.plan.episode_id)
         if shown is not None:
             shown.go_on(game)
             self._tell("on_episode_step" if game.steps else "on_episode_start", shown, game.session)
 
-    def ended(self, played: PlayedEpisode, session: GameSession) -> None:
-        """Called when an episode was played to its end."""
-        shown = self._in_play.get(played.plan.episode_id)
+    def end(self, episode: PlayedEpisode, session: GameSession) -> None:
+        shown = self.shown.get(episode.plan.episode_id)
         if shown is not None:
-            shown.episode = to_multi_agent_episode(played, shown.episode)
-            if len(played.steps) > shown.steps:  # Else it was broken off before a step that was not taken.
+            shown.episode = to_multi_agent_episode(episode, shown.episode)
+            if len(episode.steps) > shown.steps:  # Else it was broken off before a step that was not taken.
                 self._tell("on_episode_step", shown, session)
             self._tell("on_episode_end", shown, session)
 
+    def forget(self, plan: EpisodePlan) -> None:
+        for client in self._runner._clients.values():  # Engines may drop its prefixes.
+            client.forget(plan.episode_id)
+
     def episode_of(self, played: PlayedEpisode) -> MultiAgentEpisode:
         """RLlib's episode, the same object that callbacks have seen."""
-        shown = self._in_play.get(played.plan.episode_id)
+        shown = self.shown.get(played.plan.episode_id)
         if shown is None:
             return to_multi_agent_episode(played)
         for part in shown.episode.agent_episodes.values():
@@ -358,10 +343,6 @@ class Hooks:
         """Called with played episodes; returns what callbacks logged, for ``MetricsLogger.aggregate`` on the driver."""
         self._call("on_sample_end", samples=episodes)
         return [self._runner.metrics.reduce()] if self._heard else []
-
-    def forget_all(self) -> None:
-        """Forget all episodes."""
-        self._in_play.clear()
 
     def _tell(self, hook: str, shown: _Shown, session: GameSession) -> None:
         self._call(
@@ -386,9 +367,7 @@ class _Shown:
         modules = {agent: assignment.module_id for agent, assignment in plan.assignments.items()}
         self.index = plan.index
         self.steps = 0
-        self.episode = MultiAgentEpisode(
-            id_=plan.episode_id, agent_module_ids=modules, agent_to_module_mapping_fn=module_of_agent
-        )
+        self.episode = new_episode(plan.episode_id, modules)
         self._waiting: set[str] = set()
         """Agents that have acted and have not seen an observation since."""
 
@@ -400,7 +379,7 @@ class _Shown:
             return
         step, self.steps = game.steps[-1], len(game.steps)
         over = {agent: end.terminated for agent, end in ends.items() if end.step == len(game.steps)}
-        seen |= {agent: game.final[agent].text for agent in over}
+        seen |= {agent: game.final_observations[agent] for agent in over}
         self._waiting |= step.actions.keys()
         seen = {agent: text for agent, text in seen.items() if self._waits(agent)}
         self._waiting -= seen.keys()

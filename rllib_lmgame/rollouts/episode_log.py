@@ -6,13 +6,12 @@ import dataclasses
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
 
-from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.json_files import parse
 from rllib_lmgame.rollouts.episodes import own_return, summarize
 from rllib_lmgame.rollouts.options import EPISODES_OF_SAMPLE
@@ -82,7 +81,7 @@ def _trajectory_record(played: PlayedEpisode, numbers: SeatSummary) -> dict[str,
         "agent_id": seat.agent_id,
         "role": seat.role,
         "module_id": seat.module_id,
-        "return": seat.episode_return,
+        "return": numbers.episode_return,
         "terminated": end.terminated,
         "truncated": not end.terminated,
         "stop_reason": end.stop_reason.value,
@@ -183,31 +182,9 @@ class EpisodeLog:
 
 
 def read_log(path: str | Path) -> list[dict[str, Any]]:
-    """The records of an episode log. Raises: ConfigError: it is missing, or a line is no JSON object."""
-    return [record for _, record in numbered_records(Path(path))]
-
-
-def numbered_records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Line numbers and records of an episode log; errors are those of :func:`read_log`."""
-    try:
-        if not path.is_file():
-            raise ConfigError("data", f"no such episode log: {path}")
-        with path.open("rb") as file:
-            for number, line in enumerate(file, 1):
-                if line.strip():
-                    yield number, _record_of(line, f"{path}, line {number}")
-    except OSError as error:
-        raise ConfigError("data", f"{path} cannot be read: {error.strerror or error}") from None
-
-
-def _record_of(line: bytes, where: str) -> dict[str, Any]:
-    try:
-        record = parse(line)
-    except ValueError:
-        record = None
-    if not isinstance(record, dict):
-        raise ConfigError("data", f"{where}: not an episode record")
-    return record
+    """The records of an episode log. Raises: OSError: it cannot be read; ValueError: a line is no JSON."""
+    with Path(path).open("rb") as file:
+        return [parse(line) for line in file if line.strip()]
 
 
 def episode_text(record: Mapping[str, Any]) -> str:
@@ -260,23 +237,14 @@ def _by_turns(ranked: list[int]) -> list[int]:
     return [ranked.pop(-1 if number % 2 == 0 else 0) for number in range(len(ranked))]
 
 
-def thin(path: Path, most: int) -> None:
-    """Remove whole iterations from a log of more than ``most`` bytes, until it has half of them.
-
-    Every second iteration stays, or every fourth, ..., and the last, so that logs of several runners keep the same
-    ones. A file that cannot be rewritten stays as it is.
-    """
+def shorten(path: Path, most: float) -> None:
+    """Keep the newer half of a log of more than ``most`` bytes. A file that cannot be rewritten stays as it is."""
     with suppress(OSError):
-        if path.stat().st_size <= most:
-            return
-        sizes: dict[int, int] = {}
-        with path.open("rb") as file:
-            for line in file:
-                sizes[_iteration(line)] = sizes.get(_iteration(line), 0) + len(line)
-        last, every = max(sizes), 2
-        while sum(size for each, size in sizes.items() if each % every == 0) > most // 2 and every <= last:
-            every *= 2
-        _keep(path, lambda iteration: iteration == last or iteration % every == 0)
+        if path.stat().st_size > most:
+            with path.open("rb") as file:
+                file.seek(-int(most // 2), os.SEEK_END)
+                file.readline()
+                _rewrite(path, file)
 
 
 def end_before(directory: str | None, iteration: int) -> None:
@@ -286,24 +254,17 @@ def end_before(directory: str | None, iteration: int) -> None:
     """
     endings = [] if directory is None else ["train-*.jsonl", f"*{TOKENS}"]
     for path in (path for ending in endings for path in Path(str(directory)).glob(ending)):
-        with suppress(OSError):
-            with path.open("rb") as file:
-                again = any(_iteration(line) >= iteration for line in file)
-            if again:
-                _keep(path, lambda each: each < iteration)
+        with suppress(OSError), path.open("rb") as file:
+            if any(_iteration(line) >= iteration for line in file):
+                file.seek(0)
+                _rewrite(path, (line for line in file if _iteration(line) < iteration))
 
 
-def _keep(path: Path, wanted: Callable[[int], bool]) -> None:
-    """Keep the records of some iterations in a file, in one step. Raises: OSError: it stays as it is."""
+def _rewrite(path: Path, lines: Iterable[bytes]) -> None:
     new = path.with_name(f".{path.name}.new")
-    try:
-        with path.open("rb") as file, new.open("wb") as kept:
-            kept.writelines(line for line in file if wanted(_iteration(line)))
-        os.replace(new, path)
-    except OSError:
-        with suppress(OSError):
-            new.unlink()
-        raise
+    with new.open("wb") as kept:
+        kept.writelines(lines)
+    os.replace(new, path)
 
 
 def _iteration(line: bytes) -> int:

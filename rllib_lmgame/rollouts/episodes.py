@@ -7,6 +7,7 @@ import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
@@ -111,7 +112,7 @@ def _results(played: PlayedEpisode) -> dict[str, float]:
     named = {agent: result for agent, result in given.items() if isinstance(result, int | float)}
     if named.keys() >= played.seats.keys():
         return {agent: float(named[agent]) for agent in played.seats}
-    return {agent: float(seat.episode_return) for agent, seat in played.seats.items()}
+    return {agent: float(seat.numbers.episode_return) for agent, seat in played.seats.items()}
 
 
 def _success(seats: list[SeatSummary], *, against_others: bool) -> float | None:
@@ -185,17 +186,11 @@ def own_return(summary: EpisodeSummary) -> float:
 def _summarize_seat(
     seat: Seat, info: dict[str, Any], outcome: Outcome | None, assignment: AgentAssignment
 ) -> SeatSummary:
-    turns = seat.turns if isinstance(seat, LanguageModelSeat) else []
-    return SeatSummary(
-        agent_id=seat.agent_id,
-        role=seat.role,
-        module_id=seat.module_id,
-        episode_return=seat.episode_return,
-        turns=seat.turns_played,
-        invalid_actions=seat.invalid_actions,
-        format_errors=seat.format_errors,
-        response_tokens=seat.response_tokens + sum(len(turn.response_ids) for turn in turns),
-        prompt_tokens=seat.prompt_tokens + sum(len(turn.prompt_ids) for turn in turns),
+    turns, numbers = seat.turns if isinstance(seat, LanguageModelSeat) else [], seat.numbers
+    return replace(
+        numbers,
+        response_tokens=numbers.response_tokens + sum(len(turn.response_ids) for turn in turns),
+        prompt_tokens=numbers.prompt_tokens + sum(len(turn.prompt_ids) for turn in turns),
         rows=sum(turn.new_row for turn in turns),
         success=_verdict(info),
         min_policy_version=min((turn.policy_version for turn in turns), default=0),
@@ -203,8 +198,6 @@ def _summarize_seat(
         trained=assignment.trained,
         member=assignment.member,
         measures=info.get("measures") or {},
-        illegal_actions=seat.illegal_actions,
-        unread=seat.unread,
     )
 
 
@@ -215,12 +208,7 @@ def to_multi_agent_episode(played: PlayedEpisode, episode: MultiAgentEpisode | N
     that never acted have no episode. It is built directly, which is several times as fast as step by step. If
     ``episode`` is given, its contents are replaced; its custom data stay.
     """
-    from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
-
-    modules = {agent: seat.module_id for agent, seat in played.seats.items()}
-    made = MultiAgentEpisode(
-        id_=played.plan.episode_id, agent_module_ids=modules, agent_to_module_mapping_fn=module_of_agent
-    )
+    made = new_episode(played.plan.episode_id, {agent: seat.module_id for agent, seat in played.seats.items()})
     if episode is None:
         episode = made
     else:
@@ -230,7 +218,7 @@ def to_multi_agent_episode(played: PlayedEpisode, episode: MultiAgentEpisode | N
     for agent, seat in played.seats.items():
         moves = [t for t, step in enumerate(played.steps) if agent in step.actions]
         if moves:
-            episode.agent_episodes[agent] = _single_agent_episode(played, seat, moves)
+            episode.agent_episodes[agent] = _part_of_seat(episode, played, seat, moves)
             episode.env_t_to_agent_t[agent] = _time_map(episode, moves, played.ends[agent].step)
     episode.is_terminated, episode.is_truncated = played.terminated, not played.terminated
     episode.custom_data[CUSTOM_DATA_KEY] = dict(played.plan.assignments)
@@ -244,24 +232,17 @@ def episode_of_texts(
 
     ``observations`` has one text more than ``actions``, the last state.
     """
-    from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
-    from ray.rllib.env.single_agent_episode import SingleAgentEpisode
-
-    modules = {agent: trajectory.module_id for agent, trajectory in trajectories.items()}
-    episode = MultiAgentEpisode(id_=episode_id, agent_module_ids=modules, agent_to_module_mapping_fn=module_of_agent)
+    episode = new_episode(episode_id, {agent: trajectory.module_id for agent, trajectory in trajectories.items()})
     episode.env_t = steps = len(actions)
     for agent, trajectory in trajectories.items():
-        single = episode.agent_episodes[agent] = SingleAgentEpisode(
+        single = episode.agent_episodes[agent] = _part(
+            episode,
+            agent,
+            trajectory.terminated,
             observations=[*observations],
             actions=[*actions],
             rewards=[turn.reward for turn in trajectory.turns],
             infos=[{} for _ in observations],
-            terminated=trajectory.terminated,
-            truncated=not trajectory.terminated,
-            agent_id=agent,
-            module_id=trajectory.module_id,
-            multi_agent_episode_id=episode_id,
-            len_lookback_buffer=0,
         )
         store(trajectory, single)
         episode.env_t_to_agent_t[agent] = _time_map(episode, [*range(steps)], steps)
@@ -270,23 +251,40 @@ def episode_of_texts(
     return episode
 
 
-def _single_agent_episode(played: PlayedEpisode, seat: Seat, moves: list[int]) -> SingleAgentEpisode:
-    """RLlib's episode of one seat; ``moves`` are the steps in which it acted."""
+def new_episode(episode_id: str, modules: dict[str, str]) -> MultiAgentEpisode:
+    """RLlib's episode without its parts; ``modules``: agent id -> module."""
+    from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
+
+    return MultiAgentEpisode(id_=episode_id, agent_module_ids=modules, agent_to_module_mapping_fn=module_of_agent)
+
+
+def _part(episode: MultiAgentEpisode, agent: str, terminated: bool, **columns: Any) -> SingleAgentEpisode:
     from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 
+    return SingleAgentEpisode(
+        **columns,
+        terminated=terminated,
+        truncated=not terminated,
+        agent_id=agent,
+        module_id=module_of_agent(agent, episode),
+        multi_agent_episode_id=episode.id_,
+        len_lookback_buffer=0,
+    )
+
+
+def _part_of_seat(
+    episode: MultiAgentEpisode, played: PlayedEpisode, seat: Seat, moves: list[int]
+) -> SingleAgentEpisode:
     agent, end = seat.agent_id, played.ends[seat.agent_id]
     turns = seat.turns if isinstance(seat, LanguageModelSeat) else None
-    single = SingleAgentEpisode(
+    single = _part(
+        episode,
+        agent,
+        end.terminated,
         observations=[*(played.steps[t].observations[agent] for t in moves), played.final_observations[agent]],
         actions=[played.steps[t].actions[agent] for t in moves],
         rewards=_rewards(played, agent, moves) if turns is None else [turn.reward for turn in turns],
         infos=[played.steps[t - 1].infos.get(agent, {}) if t else {} for t in (*moves, end.step)],
-        terminated=end.terminated,
-        truncated=not end.terminated,
-        agent_id=agent,
-        module_id=seat.module_id,
-        multi_agent_episode_id=played.plan.episode_id,
-        len_lookback_buffer=0,
     )
     if isinstance(seat, LanguageModelSeat):
         store(trajectory_of_seat(played, seat), single)

@@ -10,9 +10,10 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 from rllib_lmgame.base.errors import ConfigError, MissingDependencyError
@@ -201,64 +202,46 @@ async def in_daemon_thread(function: Callable[..., T], *args: Any, unwanted: Cal
 
     ``unwanted`` gets the result, in any thread, if it is not awaited any more.
     """
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[T] = loop.create_future()
+    future: Future[T] = Future()
     caller = _idle.pop() if _idle else _Caller()
-    caller.jobs.put(_Job(function, args, loop, future, unwanted))
-    return await future
-
-
-@dataclass(slots=True)
-class _Job:
-    function: Callable[..., Any]
-    args: tuple[Any, ...]
-    loop: asyncio.AbstractEventLoop
-    future: asyncio.Future[Any]
-    unwanted: Callable[[Any], object] | None
-
-    def run(self) -> bool:
-        """Make the call and deliver its result. Returns whether the result was still awaited."""
-        result: Any = None
-        error: Exception | None = None
-        try:
-            result = self.function(*self.args)
-        except BaseException as caught:
-            # A future cannot carry StopIteration, and an exit asked for by a game must not end this process.
-            plain = isinstance(caught, Exception) and not isinstance(caught, StopIteration)
-            error = caught if plain else RuntimeError(in_words(caught))  # type: ignore[assignment]
-        if self.future.cancelled():
-            self._drop(result, error)
-            return False
-        try:
-            self.loop.call_soon_threadsafe(self._deliver, result, error)
-        except RuntimeError:  # The loop is closed.
-            self._drop(result, error)
-            return False
-        return not self.future.cancelled()
-
-    def _deliver(self, result: Any, error: Exception | None) -> None:
-        if self.future.done():
-            self._drop(result, error)
-        elif error is not None:
-            self.future.set_exception(error)
-        else:
-            self.future.set_result(result)
-
-    def _drop(self, result: Any, error: Exception | None) -> None:
-        if error is None and self.unwanted is not None:
-            self.unwanted(result)
+    caller.jobs.put((partial(function, *args), future, unwanted))
+    try:
+        return await asyncio.wrap_future(future)
+    except asyncio.CancelledError:
+        if not future.cancel() and unwanted is not None and future.exception() is None:
+            unwanted(future.result())
+        raise
 
 
 class _Caller:
     """A thread that makes one call after another: starting one per call would cost more than most games."""
 
     def __init__(self) -> None:
-        self.jobs: queue.SimpleQueue[_Job] = queue.SimpleQueue()
+        self.jobs: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any], Any]] = queue.SimpleQueue()
         threading.Thread(target=self._work, daemon=True, name="game-call").start()
 
     def _work(self) -> None:
-        while self.jobs.get().run() and len(_idle) < MAX_IDLE:
+        while _deliver(*self.jobs.get()) and len(_idle) < MAX_IDLE:
             _idle.append(self)
+
+
+def _deliver(call: Callable[[], Any], future: Future[Any], unwanted: Callable[[Any], object] | None) -> bool:
+    """Make the call. Returns whether its result was still awaited."""
+    result: Any = None
+    error: Exception | None = None
+    try:
+        result = call()
+    except BaseException as caught:
+        # A future cannot carry StopIteration, and an exit asked for by a game must not end this process.
+        plain = isinstance(caught, Exception) and not isinstance(caught, StopIteration)
+        error = caught if plain else RuntimeError(in_words(caught))  # type: ignore[assignment]
+    try:
+        future.set_result(result) if error is None else future.set_exception(error)
+    except InvalidStateError:  # It was cancelled.
+        if error is None and unwanted is not None:
+            unwanted(result)
+        return False
+    return True
 
 
 _idle: list[_Caller] = []

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from rllib_lmgame.envs.registry import game_spec, load_factory
-from rllib_lmgame.envs.support.item_order import PLACES, seed_of_place
+from rllib_lmgame.envs.support.item_order import seed_of_place
 from rllib_lmgame.rollouts.options import GameConfig
 from rllib_lmgame.rollouts.plans import EpisodePlan, plan_evaluation, stable_seed, with_samples
 
@@ -25,7 +25,7 @@ class ItemOrder:
     """
 
     def __init__(self, run_seed: int, purpose: str) -> None:
-        self._seed = stable_seed(run_seed, purpose, "items")
+        self._order = stable_seed(stable_seed(run_seed, purpose, "items"), 0)
         self._dealt: Counter[int] = Counter()
 
     def dealt(self, plans: Sequence[EpisodePlan], games: Sequence[GameConfig]) -> list[EpisodePlan]:
@@ -34,8 +34,7 @@ class ItemOrder:
         seeds: dict[str, int] = {}
         for plan in plans:
             if plan.game in lists and plan.group not in seeds:
-                times, place = divmod(self._dealt[plan.game], PLACES)
-                seeds[plan.group] = seed_of_place(stable_seed(self._seed, times), place)
+                seeds[plan.group] = seed_of_place(self._order, self._dealt[plan.game])
                 self._dealt[plan.game] += 1
         return [replace(plan, seed=seeds[plan.group]) if plan.group in seeds else plan for plan in plans]
 

@@ -29,7 +29,7 @@ from rllib_lmgame.base.schedule import ScheduleOptions, schedules_in, with_sched
 from rllib_lmgame.base.step_timer import CALL_LIMIT_S
 from rllib_lmgame.base.threads import AUTO
 from rllib_lmgame.base.trust import is_name
-from rllib_lmgame.policies.options import TALK, LanguageModelOptions, TalkOptions
+from rllib_lmgame.policies.options import TalkOptions
 
 EPISODES_OF_SAMPLE = 16
 """Of an iteration, that `episode_log: sample` writes, over all env runners."""
@@ -60,11 +60,6 @@ class TextRolloutOptions(Group):
         False,
         "Whether an episode cut by the turn limit bootstraps from its last state's value. Off: the limit is part of "
         "the task; with `gamma: 1` a bootstrap would make stalling as good as winning.",
-    )
-    bootstrap_token_budget: bool = option(
-        False,
-        "Whether a player that has spent `language_model.max_tokens_per_episode` bootstraps from the value of its "
-        "last state. Off: the budget is part of the task, and spending it is the end.",
     )
     constrained_decoding: bool = option(
         False,
@@ -265,7 +260,6 @@ def read_games(value: Any, path: str = "config.games") -> tuple[GameConfig, ...]
         fields = {"env": entry} if isinstance(entry, str) else entry
         if not isinstance(fields, Mapping) or "env" not in fields:
             raise ConfigError(where, "expected the name of a game, or a mapping with env, env_config and weight")
-        _check_talk(fields.get("language_model"), f"{where}.language_model")
         games.append(_built(fields, where))
         if not isinstance(games[-1].weight, ScheduleOptions) and games[-1].weight <= 0:
             raise ConfigError(f"{where}.weight", "must be greater than 0")
@@ -312,13 +306,6 @@ def _built(fields: Mapping[str, Any], where: str) -> GameConfig:
     found = {key: value_at(talk, key) for key in game.language_model}
     checked = {key: value if isinstance(value, ScheduleOptions) else values[key] for key, value in found.items()}
     return game.model_copy(update={"language_model": checked}) if checked else game
-
-
-def _check_talk(options: Any, path: str) -> None:
-    """Refuse options of ``language_model`` that are the model's, and not what is said to it."""
-    for key in options if isinstance(options, Mapping) else ():
-        if key in declared(LanguageModelOptions) and key not in TALK:
-            raise ConfigError(f"{path}.{key}", f"cannot be a game's own; set config.language_model.{key}")
 
 
 def _check_names(games: Sequence[GameConfig], path: str) -> None:

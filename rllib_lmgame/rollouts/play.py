@@ -21,7 +21,6 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any, NamedTuple, Self
 
 from rllib_lmgame.base.errors import ConfigError, MissingDependencyError
@@ -40,19 +39,18 @@ logger = logging.getLogger(__name__)
 
 
 class Sessions:
-    """Keeps the games between episodes."""
+    """Keeps the games between episodes: ``idle``, by :attr:`.GameConfig.key`."""
 
-    @cached_property
-    def _sessions(self) -> dict[str, list[GameSession]]:
-        return defaultdict(list)
+    def __init__(self) -> None:
+        self.idle: dict[str, list[GameSession]] = defaultdict(list)
 
     def free_session(self, game: GameConfig) -> GameSession | None:
         """An idle session of ``game``, if there is one."""
-        pool = self._sessions[game.key]
+        pool = self.idle[game.key]
         return pool.pop() if pool else None
 
     def release(self, game: GameConfig, session: GameSession) -> None:
-        self._sessions[game.key].append(session)
+        self.idle[game.key].append(session)
 
     def opened(self, game: GameConfig, session: GameSession) -> None:
         """Called when a game was made."""
@@ -70,8 +68,8 @@ class Sessions:
         """Called when an episode is over or has failed."""
 
     def close(self) -> None:
-        while self._sessions:
-            for session in self._sessions.popitem()[1]:
+        while self.idle:
+            for session in self.idle.popitem()[1]:
                 abandon(session)
 
 
@@ -189,9 +187,9 @@ class SeatEnd:
     step: int
 
 
-@dataclass(slots=True)
+@dataclass
 class PlayedEpisode:
-    """A finished episode.
+    """An episode, as far as it was played.
 
     Attributes:
         seats: Per agent; language-model seats hold the turn records.
@@ -206,11 +204,11 @@ class PlayedEpisode:
     plan: EpisodePlan
     game_id: str
     seats: dict[str, Seat]
-    steps: list[GameStep]
-    ends: dict[str, SeatEnd]
-    final_observations: dict[str, str]
-    stop_reason: StopReason
-    infos: dict[str, dict[str, Any]]
+    steps: list[GameStep] = field(default_factory=list)
+    ends: dict[str, SeatEnd] = field(default_factory=dict)
+    final_observations: dict[str, str] = field(default_factory=dict)
+    stop_reason: StopReason = StopReason.GAME_OVER
+    infos: dict[str, dict[str, Any]] = field(default_factory=dict)
     instructions: str = ""
     cooperative: bool = False
     game: GameConfig | None = None
@@ -243,24 +241,12 @@ async def play_episode(
 
     Raises: EpisodeFailed: the episode must be dropped; ConfigError: the run cannot continue.
     """
-    game = await GameInPlay.begin(session, plan, seat_factory, step_timeout_s)
+    game = await GameInPlay.begin(session, plan, seat_factory, step_timeout_s, config)
     while game.views:
         if watch is not None:
             watch(game)
         await game.advance()
-    return PlayedEpisode(
-        plan=game.plan,
-        game_id=session.game_id,
-        seats=game.seats,
-        steps=game.steps,
-        ends=game.ends,
-        final_observations={agent: game.final[agent].text for agent in game.seats},
-        stop_reason=game.stop_reason(),
-        infos=game.infos,
-        instructions=session.instructions,
-        cooperative=session.cooperative,
-        game=config,
-    )
+    return game
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,15 +263,25 @@ MAX_LEVELS = 1000
 """Levels that are tried until one is found that no demonstration has shown."""
 
 
-class GameInPlay:
-    """A game between two steps; ``views`` is what the players that act next see, empty at the end.
+@dataclass(kw_only=True)
+class GameInPlay(PlayedEpisode):
+    """An episode between two steps; ``views`` is what the players that act next see, empty at the end.
 
     If a demonstration has shown the plan's level, ``plan`` has the seed of another one.
     """
 
+    session: GameSession
+    call: GameCalls
+    views: Views
+
     @classmethod
     async def begin(
-        cls, session: GameSession, plan: EpisodePlan, seat_factory: SeatFactory, step_timeout_s: float
+        cls,
+        session: GameSession,
+        plan: EpisodePlan,
+        seat_factory: SeatFactory,
+        step_timeout_s: float,
+        config: GameConfig | None = None,
     ) -> Self:
         call = GameCalls(session.game_id, session.trusted, step_timeout_s)
         for attempt in range(MAX_LEVELS):
@@ -294,26 +290,26 @@ class GameInPlay:
             seats = seat_factory(session, own)
             shown = frozenset().union(*(seat.not_played() for seat in seats.values()))
             if not shown or await call("level", session.level) not in shown:
-                return cls(session, own, seats, call, views)
+                return cls(
+                    own,
+                    session.game_id,
+                    seats,
+                    instructions=session.instructions,
+                    cooperative=session.cooperative,
+                    game=config,
+                    session=session,
+                    call=call,
+                    views=views,
+                )
         raise ConfigError(KEY, f"leave no level of {session.game_id} to play; take fewer")
 
-    def __init__(
-        self, session: GameSession, plan: EpisodePlan, seats: dict[str, Seat], call: GameCalls, views: Views
-    ) -> None:
-        self.session = session
-        self.plan = plan
-        self.seats = seats
-        self.call = call
-        self.views = views
-        self.steps: list[GameStep] = []
-        self.ends: dict[str, SeatEnd] = {}
-        self.final: Views = {}
-        self.infos: dict[str, dict[str, Any]] = {}
-        self._in_game = list(seats)
+    def __post_init__(self) -> None:
+        self._in_game = list(self.seats)
         self._broken_off: StopReason | None = None
 
     async def advance(self) -> None:
         self.views = await self._step(self.views)
+        self.stop_reason = self._reason()
 
     async def _step(self, views: Views) -> Views:
         asked = {agent: view for agent, view in views.items() if agent not in self.ends}
@@ -339,8 +335,8 @@ class GameInPlay:
             return dict.fromkeys(absent)
         return {agent: await self.call("pass_action", self.session.pass_action, agent) for agent in absent}
 
-    def stop_reason(self) -> StopReason:
-        """Why the episode ended: what truncated it, a forfeit, or the end of its last players."""
+    def _reason(self) -> StopReason:
+        """Why the episode has ended, if it has: what truncated it, a forfeit, or the end of its last players."""
         if self._broken_off is not None:
             return self._broken_off
         reasons = {end.stop_reason for end in self.ends.values() if end.step == len(self.steps)}
@@ -349,7 +345,6 @@ class GameInPlay:
         )
 
     async def _replies(self, views: Views) -> dict[str, str]:
-        """The replies of the players; those that are out of tokens leave."""
         if len(views) == 1:
             ((agent, view),) = views.items()
             outcomes: list[Any] = [await self._reply(agent, view)]
@@ -402,7 +397,7 @@ class GameInPlay:
         if agent in self.ends:
             return
         self.ends[agent] = SeatEnd(terminated, reason, len(self.steps))
-        self.final[agent] = view
+        self.final_observations[agent] = view.text
         self.seats[agent].finish(view, reason, terminated)
 
     async def _break_off(self, reason: StopReason) -> Views:

@@ -67,11 +67,8 @@ class ProgramSeat(LanguageModelSeat):
     def out_of_tokens(self, session: GameSession, prompt: Prompt, needed: int) -> Exception:
         request = self.program.request
         if not self.turns and request is not None and prompt.max_tokens == request.max_tokens:
-            return ConfigError(
-                "config.env",
-                f"a reply of {session.game_id} has {needed} tokens or more; max_tokens of the program's request is "
-                f"{request.max_tokens}",
-            )
+            asked = f"max_tokens of the program's request is {request.max_tokens}"
+            return ConfigError("config.env", f"a reply of {session.game_id} has {needed} tokens or more; {asked}")
         return super().out_of_tokens(session, prompt, needed)
 
     def _last_prompt(self, observation: Observation) -> Prompt:

@@ -74,6 +74,7 @@ class Failure:
 class SeatSummary:
     """Numbers of one player in one episode.
 
+    ``episode_return`` is the sum of all rewards, unscaled. ``format_errors`` are replies without a readable answer.
     ``trained``: the policy learns from this seat. ``success`` is the game's verdict on the player, if it gives one;
     ``outcome`` is ``win``, ``draw`` or ``loss`` against others. ``measures`` are the game's own numbers. ``member``
     names the league member that played, if one did. ``illegal_actions`` are invalid actions that could be read;
@@ -83,15 +84,15 @@ class SeatSummary:
     agent_id: str
     role: str
     module_id: str
-    episode_return: float
-    turns: int
-    invalid_actions: int
-    format_errors: int
-    response_tokens: int
-    prompt_tokens: int
-    rows: int
-    success: bool | None
-    min_policy_version: int
+    episode_return: float = 0.0
+    turns: int = 0
+    invalid_actions: int = 0
+    format_errors: int = 0
+    response_tokens: int = 0
+    prompt_tokens: int = 0
+    rows: int = 0
+    success: bool | None = None
+    min_policy_version: int = 0
     outcome: str | None = None
     trained: bool = True
     member: str | None = None

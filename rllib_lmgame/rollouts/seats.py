@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -23,7 +24,7 @@ from rllib_lmgame.policies.chat.format import ChatFormat, Conversation, Prompt
 from rllib_lmgame.policies.scripted import ScriptedPlayer
 from rllib_lmgame.rollouts.options import TextRolloutOptions
 from rllib_lmgame.rollouts.plans import stable_seed
-from rllib_lmgame.rollouts.records import Turn
+from rllib_lmgame.rollouts.records import SeatSummary, Turn
 
 Generate = Callable[[GenerationRequest], Awaitable[Generation]]
 
@@ -57,11 +58,6 @@ class Seat:
     Attributes:
         role: Kind of seat.
         module_id: Policy that plays it.
-        episode_return: Sum of all rewards, unscaled.
-        invalid_actions, illegal_actions: Actions the game refused, and those of them that could be read.
-        turns_played: Number of actions.
-        format_errors: Replies without a readable answer; ``unread`` is the first of them, shortened.
-        prompt_tokens, response_tokens: Tokens of a model that keeps no record of its turns.
         thought: Reasoning before the last action, if any.
         failed: The episode is dropped because this seat gave no reply.
         played_for: While such a seat (a language model's) is left, the game is played.
@@ -71,16 +67,13 @@ class Seat:
     agent_id: str
     role: str
     module_id: str
-    episode_return: float = 0.0
-    invalid_actions: int = 0
-    illegal_actions: int = 0
-    turns_played: int = 0
-    format_errors: int = 0
-    unread: str | None = None
-    prompt_tokens: int = 0
-    response_tokens: int = 0
     thought: str | None = None
     failed: bool = False
+
+    @cached_property
+    def numbers(self) -> SeatSummary:
+        """What is counted so far; its tokens are those of a model that keeps no record of its turns."""
+        return SeatSummary(self.agent_id, self.role, self.module_id)
 
     async def act(self, session: GameSession, observation: Observation, call: GameCall) -> str | None:
         """The action text for ``observation``, or ``None``: the game waits for no action any more. The game is asked
@@ -98,13 +91,14 @@ class Seat:
 
     def acted(self, invalid: bool) -> None:
         """Called when the game has received the last action; ``invalid``: it refused the action."""
-        self.turns_played += 1
-        self.invalid_actions += invalid
-        self.illegal_actions += invalid and self.was_read()
+        numbers = self.numbers
+        numbers.turns += 1
+        numbers.invalid_actions += invalid
+        numbers.illegal_actions += invalid and self.was_read()
         if not self.was_read():
-            self.format_errors += 1
-            if self.unread is None:
-                self.unread = (self.said() or "")[:MAX_SHOWN]
+            numbers.format_errors += 1
+            if numbers.unread is None:
+                numbers.unread = (self.said() or "")[:MAX_SHOWN]
 
     def was_read(self) -> bool:
         """Whether the last reply had a readable answer."""
@@ -112,7 +106,7 @@ class Seat:
 
     def reward(self, value: float) -> None:
         """Credit a reward to the last action, even if another player's move earned it."""
-        self.episode_return += value
+        self.numbers.episode_return += value
 
     def finish(self, observation: Observation, reason: StopReason, terminated: bool) -> None:
         """Called when the seat's game is over; ``observation`` is its last one."""
@@ -290,11 +284,9 @@ class LanguageModelSeat(Seat):
         all_ids = {move: self.chat.choice_ids(move) for move in observation.legal_actions}
         spelled = {move: ids for move, ids in all_ids.items() if ids is not None}
         if not spelled:
-            unsaid = (
-                f"the tokenizer can spell none of the legal actions of {session.game_id}, such as "
-                f"{observation.legal_actions[0]!r}, as reply_format: {self.chat.options.reply_format.type}"
-            )
-            raise ConfigError("config.text_rollouts.constrained_decoding", unsaid)
+            form, action = self.chat.options.reply_format.type, observation.legal_actions[0]
+            why = f"the tokenizer can spell no legal action of {session.game_id} as {form}, such as {action!r}"
+            raise ConfigError("config.text_rollouts.constrained_decoding", why)
         fitting = {move: ids for move, ids in spelled.items() if len(ids) <= prompt.max_tokens}
         if not fitting:
             raise self.out_of_tokens(session, prompt, min(map(len, spelled.values())))
@@ -321,11 +313,11 @@ class LanguageModelSeat(Seat):
             self.turns[-1].reward += value
 
     def finish(self, observation: Observation, reason: StopReason, terminated: bool) -> None:
-        bootstraps = {
-            StopReason.MAX_TURNS: self.options.bootstrap_turn_limit,
-            StopReason.TOKEN_BUDGET: self.options.bootstrap_token_budget,
-        }
-        if terminated or not self.turns or not bootstraps.get(reason, True):
+        # The token budget is part of the task, and so is the limit of turns unless it is to bootstrap.
+        over = reason is StopReason.TOKEN_BUDGET or (
+            reason is StopReason.MAX_TURNS and not self.options.bootstrap_turn_limit
+        )
+        if terminated or over or not self.turns:
             return
         left = observation.turns_left
         if left is not None:  # No prompt of a reply ever says that no turn is left.
@@ -334,7 +326,6 @@ class LanguageModelSeat(Seat):
         self.final_prompt = prompt.fitted(self.chat.options.context_length)
 
     def _last_prompt(self, observation: Observation) -> Prompt:
-        """The prompt that shows the state in which an episode was truncated."""
         return self.conversation.prompt(observation, self._note)
 
     def out_of_tokens(self, session: GameSession, prompt: Prompt, needed: int) -> Exception:

@@ -15,22 +15,21 @@ Guarantees (each has a test):
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import TYPE_CHECKING, Any
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.policies.mapping import KEY, VersusMapping
-from rllib_lmgame.rollouts.game_calls import GameCalls, open_session, run_to_end
+from rllib_lmgame.rollouts.game_calls import close_games, open_session, run_to_end
 from rllib_lmgame.rollouts.plans import AgentAssignment, EpisodePlan, Race, stable_seed
 from rllib_lmgame.rollouts.records import Failure, GameConfig, PlayResult, PlaySettings
-from rllib_lmgame.rollouts.runner_config import RunnerConfig
 from rllib_lmgame.rollouts.seats import EpisodeFailed
 
-logger = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 
 DRAWS = 32
 """Episodes whose assignments are drawn to see which policies may play."""
@@ -53,7 +52,7 @@ class AgentMapper:
 
     def __init__(
         self,
-        config: RunnerConfig,
+        config: AlgorithmConfig,
         players: Mapping[str, str] | None = None,
         guests: Mapping[str, AgentAssignment] | None = None,
     ) -> None:
@@ -118,20 +117,14 @@ class AgentMapper:
     def _look_up(self, game: GameConfig) -> Roles | EpisodeFailed:
         """The seats of a game, or what it raised; a game that could not be built is tried again next time."""
         if game.key not in self._roles:
+            limit_s = self.config.run.text_rollouts.env_step_timeout_s
             try:
-                self._roles[game.key] = run_to_end(_roles_of(game, self.config.run.text_rollouts.env_step_timeout_s))
+                session = run_to_end(open_session(game, limit_s))
             except EpisodeFailed as failure:
                 return failure
+            self._roles[game.key] = dict(session.roles)
+            close_games([session], limit_s)
         return self._roles[game.key]
-
-
-async def _roles_of(game: GameConfig, timeout_s: float) -> Roles:
-    session = await open_session(game, timeout_s)
-    try:
-        await GameCalls(game.env, session.trusted, timeout_s)("close", session.close)
-    except Exception as error:
-        logger.debug("%s could not be closed: %s", game.env, error)
-    return dict(session.roles)
 
 
 ENV_RUNNER_LOST = "env_runner_lost"
@@ -148,24 +141,16 @@ class RolloutError(RuntimeError):
     """No episode could be finished in several rounds; the message says why."""
 
 
-class Runners(Protocol):
-    """Env runners as :func:`play_all` sees them."""
-
-    def play(self, plans: Sequence[EpisodePlan], settings: PlaySettings) -> PlayResult:
-        """Play plans side by side; nothing is returned for those whose runner was lost."""
-
-    def heal(self) -> None:
-        """Restart what died."""
-
-
 def play_all(
-    runners: Runners,
+    runners: Any,
     plans: Sequence[EpisodePlan],
     settings: PlaySettings,
     agent_mapper: AgentMapper,
     max_failed_rounds: int,
 ) -> PlayResult:
     """Play ``plans`` in rounds; each round replaces the episodes that failed in the one before.
+
+    ``runners`` (:class:`~rllib_lmgame.algorithms.cluster.workers.RunnerGroup`) play plans, and heal what died.
 
     Raises: RolloutError: no episode finished in ``max_failed_rounds`` rounds in a row; ConfigError: none can work.
     """

@@ -94,7 +94,7 @@ class _Kept(Sessions):
     """Keeps a few games, where an env runner keeps as many as it plays at once."""
 
     def release(self, game: GameConfig, session: GameSession) -> None:
-        if len(self._sessions[game.key]) < MOST_KEPT:
+        if len(self.idle[game.key]) < MOST_KEPT:
             super().release(game, session)
         else:
             abandon(session)

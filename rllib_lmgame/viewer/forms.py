@@ -192,7 +192,7 @@ def _of_conversation(record: Mapping[str, Any], form: str, source: str) -> dict[
     rules: list[str] = []
     # Of messages also what nothing can be learnt from is shown.
     told = None if form in MESSAGES else FORMS[form][1](record)
-    for role, text, learnt in _said(record, form) if told is None else _in_short(told.messages):
+    for role, text, learnt in _said(record, form) if told is None else _in_short(told.transcript.messages):
         if role == ASSISTANT:
             steps.append({"seen": {ASSISTANT: "\n\n".join(seen)}, "did": {ASSISTANT: text}, "learnt": learnt})
             seen = []
@@ -263,7 +263,7 @@ def _said(record: Mapping[str, Any], form: str) -> Iterator[tuple[str, str, bool
 def _learnt(record: Mapping[str, Any], form: str, count: int) -> list[bool]:
     """Which of its messages supervised learning learns; all, where it does not take the conversation."""
     try:
-        found = [said.learnt for said in FORMS[form][1](record).messages]
+        found = [said.learnt for said in FORMS[form][1](record).transcript.messages]
     except ValueError:
         found = []
     return found if len(found) == count else [True] * count

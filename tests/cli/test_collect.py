@@ -9,9 +9,7 @@ from pathlib import Path
 import pytest
 from episode_parts import logged, sessions
 
-from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.cli import main
-from rllib_lmgame.rollouts.collect import collect_episodes
 from rllib_lmgame.rollouts.episode_log import read_log
 
 
@@ -109,14 +107,6 @@ def test_a_game_without_an_end_is_given_up(tmp_path, monkeypatch, capsys) -> Non
     assert collect(tmp_path / "log", "--player", "random", game="endless:Endless") == 1
     assert "is not over after 50 steps; limit it in --env-config" in capsys.readouterr().err
     assert not (tmp_path / "log").exists()
-
-
-def test_no_game_is_opened_for_an_unknown_player(monkeypatch: pytest.MonkeyPatch) -> None:
-    opened: list[object] = []
-    monkeypatch.setattr("rllib_lmgame.rollouts.game_calls.make_session", lambda *arguments: opened.append(arguments))
-    with pytest.raises(ConfigError, match="unknown player 'nobody'"):
-        next(collect_episodes("lmgame/Sokoban-v0", player="nobody", episodes=1))
-    assert not opened
 
 
 @pytest.mark.parametrize("form", ["messages", "agentgym", "prompt_completion"])

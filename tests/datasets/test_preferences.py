@@ -137,8 +137,6 @@ def candidates(*values: tuple[str, float]) -> list[Candidate]:
         ({"reward_gap": 0.5}, ["a1-a0", "c3-c2.5"]),
         ({"reward_gap": 0.5, "pairs_per_level": "all"}, ["a1-a0", "a1-a0.5", "a0.5-a0", "c3-c2.5"]),
         ({"reward_gap": 0.6}, ["a1-a0"]),
-        ({"chosen_min": 2}, ["c3-c2.5"]),
-        ({"reward_gap": 0.1, "chosen_min": 9}, []),
     ],
 )
 def test_which_are_compared(options: dict[str, Any], expected: list[str]) -> None:
@@ -151,8 +149,6 @@ def test_which_are_compared(options: dict[str, Any], expected: list[str]) -> Non
 def test_which_are_good_and_which_bad() -> None:
     played = candidates(("a", 0.0), ("a", 1.0), ("a", 0.5), ("b", 2.0))
     assert list(parted(played, options_of(loss="kto"))) == [("a0", False), ("a1", True)]
-    bound = options_of(loss="kto", chosen_min=0.5)
-    assert list(parted(played, bound)) == [("a0", False), ("a1", True), ("a0.5", True), ("b2", True)]
 
 
 @pytest.fixture
@@ -184,7 +180,7 @@ def test_conversations_of_a_level_are_compared_by_their_returns(source: Callable
     assert shown_pairs(source(LOG)) == ["x+-z"]
     assert shown_pairs(source(LOG, reward_gap=0.05)) == ["x+-z", "w+-y"]
     assert shown_pairs(source([*LOG, PAIR])) == ["2+-3", "x+-z"]
-    assert shown_pairs(source(LOG, loss="kto", chosen_min=0.5)) == ["x+", "z+", "y", "w"]
+    assert shown_pairs(source(LOG, loss="kto")) == ["x+", "z"]
     labelled = [played("a", "x", label=True), played("c", "y", label=False)]
     assert shown_pairs(source([*labelled, PAIR], loss="kto")) == ["x+", "y", "2+", "3"]
 
@@ -192,7 +188,7 @@ def test_conversations_of_a_level_are_compared_by_their_returns(source: Callable
 @pytest.mark.parametrize(
     ("rows", "options", "key", "words"),
     [
-        (LOG[:1], {}, "data", "leaves no pair: no two of 1 conversations are of one level with returns as far"),
+        (LOG[:1], {}, "data", "leaves no pair: no two of 1 conversations are of one level, with returns"),
         ([played("a", "x")], {}, "data", "entry 1: is no pair, and says no return"),
         ([{"messages": messages("u a", "a b")}], {}, "data", "is no pair, and says no level"),
         ([played("a", "x", label=True)], {}, "loss", "sigmoid compares two, but"),

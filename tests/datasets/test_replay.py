@@ -92,19 +92,6 @@ def test_a_models_reasoning_is_logged_and_learned_from(make_runner, tmp_path) ->
         assert {chat.read(turn.response_ids) for turn in turns} == {reply}
 
 
-def test_worked_solutions_become_reasoning(make_runner, tmp_path) -> None:
-    model = {"think": "optional", "max_tokens_per_turn": 500, "context_length": 2048}
-    runner = make_runner("lmgame/GSM8K-v0", model=model)
-    path, episodes = log_of(runner, tmp_path, "solver")
-    chat = runner.chat("player")
-    for record, episode in zip(read_log(path), episodes, strict=True):
-        (turn,) = trajectory_of(episode.agent_episodes["player"]).turns
-        parsed = chat.reply_format.parse(chat.read(turn.response_ids))
-        thought = record["steps"][0]["thoughts"]["player"]
-        assert parsed.think == thought and "=" in thought and "<<" not in thought and "####" not in thought
-        assert record["steps"][0]["actions"]["player"] == parsed.action and turn.reward == 10.0
-
-
 def test_scripted_seats_stay_scripted(make_runner, tmp_path) -> None:
     path, _ = log_of(make_runner("lmgame/TicTacToe-v0"), tmp_path)
     runner = make_runner(

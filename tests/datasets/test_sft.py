@@ -10,15 +10,14 @@ from typing import Any
 
 import pyarrow
 import pytest
-from episode_parts import rows_in_batch
+from episode_parts import collected, rows_in_batch
 from pyarrow import parquet
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import build
 from rllib_lmgame.datasets import sft
 from rllib_lmgame.datasets.files import files_of, records_of
-from rllib_lmgame.datasets.options import CONVERSATIONS, WRITTEN, SupervisedOptions
-from rllib_lmgame.datasets.readers import chat as readers
+from rllib_lmgame.datasets.options import SupervisedOptions
 from rllib_lmgame.datasets.readers.chat import read_record
 from rllib_lmgame.datasets.replay import replay
 from rllib_lmgame.datasets.sft import Facts, SFTDataset, choose, read_all
@@ -26,7 +25,6 @@ from rllib_lmgame.datasets.writing import FORMS, conversations
 from rllib_lmgame.learners.data.batching import TokenBatch
 from rllib_lmgame.policies.chat.chat_datasets import Message, TranscriptWriter
 from rllib_lmgame.policies.options import LanguageModelOptions
-from rllib_lmgame.rollouts.collect import collect_episodes
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.episode_log import episode_record
 from rllib_lmgame.rollouts.records import played_parts, trajectory_of
@@ -49,8 +47,8 @@ UNMARKED = [{"from": "human", "loss": None, "value": "0+1"}, {"from": "gpt", "lo
 CALL = {"type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}}
 
 
-def learnt_of(record: dict[str, Any], form: str = "auto") -> list[tuple[str, str, float]]:
-    said = read_record(record, form, "x").transcript.messages
+def learnt_of(record: dict[str, Any]) -> list[tuple[str, str, float]]:
+    said = read_record(record, "x").transcript.messages
     return [(each.role, each.text, each.weight) for each in said]
 
 
@@ -75,19 +73,11 @@ def test_what_is_learnt_of_each_form(record: dict[str, Any], weights: list[float
     assert [weight for *_, weight in learnt_of(record)] == weights
 
 
-def test_agentgyms_replies_are_learnt_where_they_say_so_alone() -> None:
-    unsaid = {"conversations": [{"from": "human", "value": "x"}, {"from": "gpt", "value": "y"}]}
-    for record in ({"conversations": UNMARKED}, unsaid):
-        with pytest.raises(ConfigError, match="nothing of it is learnt"):
-            read_record(record, "agentgym", "x")
-        assert [weight for *_, weight in learnt_of(record)] == [0, 1]
-
-
 def test_tools_and_their_calls_are_kept_as_templates_want_them() -> None:
     called = {"role": "assistant", "content": None, "tool_calls": [CALL]}
     answered = {"role": "tool", "content": [{"type": "text", "text": "2"}], "tool_call_id": "a"}
     record = {"messages": [MESSAGES[1], called, answered, MESSAGES[2]], "tools": '[{"name": "add"}]'}
-    transcript = read_record(record, "auto", "x").transcript
+    transcript = read_record(record, "x").transcript
     assert transcript.tools == ({"name": "add"},)
     assert transcript.messages[1] == Message(
         "assistant",
@@ -133,7 +123,7 @@ def test_tools_and_their_calls_are_kept_as_templates_want_them() -> None:
 )
 def test_what_cannot_be_learnt_is_named(record: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        read_record(record, "auto", "file, line 3")
+        read_record(record, "file, line 3")
     assert caught.value.message.startswith("file, line 3: ") and said in caught.value.message
 
 
@@ -188,7 +178,7 @@ CAR = {
 def test_what_lmrl_gym_keeps(
     record: dict[str, Any], said: list[str], reached: float | None, success: bool | None
 ) -> None:
-    read = read_record(record, "auto", "x")
+    read = read_record(record, "x")
     messages = read.transcript.messages
     assert [each.text for each in messages] == said
     assert [(each.role, each.weight) for each in messages] == [("user", 0), ("assistant", 1)] * (len(said) // 2)
@@ -197,38 +187,28 @@ def test_what_lmrl_gym_keeps(
 
 
 @pytest.mark.parametrize(
-    ("record", "form", "said"),
+    ("record", "said"),
     [
-        ({"sequence": [["a", 0], ["b"]]}, "auto", "entry 2 of sequence is ['b'], not [text, is_action]"),
-        ({"sequence": [["a", 0], ["b", 2]]}, "auto", "entry 2 of sequence"),
-        ({"sequence": [["a", 1]]}, "auto", "begins with a learnt reply"),
-        ({"sequence": [["a", 0], [" ", 1]]}, "auto", "an action is empty"),
-        ({"sequence": [["a", 0], ["b", 1]], "reward": ["x"]}, "auto", "a reward is 'x', not a finite number"),
-        ({"sequence": [["a", 0], ["b", 1]], "reward": 1}, "auto", "reward must be a list of numbers, not 1"),
-        ({"text_history": ["a", 3]}, "auto", "entry 2 of text_history must be a text, not 3"),
-        ({"text_history": ["a"]}, "auto", "nothing of it is learnt"),
-        ({"state": "a", "action": None}, "auto", "action must be a text, not None"),
-        ({"lines": ["Is it"], "correct": True}, "auto", "line 1 is 'Is it', not a question with its answer"),
-        ({"lines": ["Is it? No."]}, "auto", "correct is None, not true or false"),
-        (CAR | {"lines": [{"role": "Dealer", "text": "x"}]}, "auto", "not what a Seller or a Buyer says"),
-        (CAR | {"output": {"car_bought": True, "msrp": "x", "buy_price": 1}}, "auto", "msrp is 'x', not a finite"),
-        (CAR | {"output": 3}, "auto", "output and buyer_info must be mappings"),
-        ({"messages": MESSAGES}, "lmrl", "it has none of LMRL-Gym's columns (sequence; text_history; in_text and"),
+        ({"sequence": [["a", 0], ["b"]]}, "entry 2 of sequence is ['b'], not [text, is_action]"),
+        ({"sequence": [["a", 0], ["b", 2]]}, "entry 2 of sequence"),
+        ({"sequence": [["a", 1]]}, "begins with a learnt reply"),
+        ({"sequence": [["a", 0], [" ", 1]]}, "an action is empty"),
+        ({"sequence": [["a", 0], ["b", 1]], "reward": ["x"]}, "a reward is 'x', not a finite number"),
+        ({"sequence": [["a", 0], ["b", 1]], "reward": 1}, "reward must be a list of numbers, not 1"),
+        ({"text_history": ["a", 3]}, "entry 2 of text_history must be a text, not 3"),
+        ({"text_history": ["a"]}, "nothing of it is learnt"),
+        ({"state": "a", "action": None}, "action must be a text, not None"),
+        ({"lines": ["Is it"], "correct": True}, "line 1 is 'Is it', not a question with its answer"),
+        ({"lines": ["Is it? No."]}, "correct is None, not true or false"),
+        (CAR | {"lines": [{"role": "Dealer", "text": "x"}]}, "not what a Seller or a Buyer says"),
+        (CAR | {"output": {"car_bought": True, "msrp": "x", "buy_price": 1}}, "msrp is 'x', not a finite"),
+        (CAR | {"output": 3}, "output and buyer_info must be mappings"),
     ],
 )
-def test_what_of_them_cannot_be_learnt_is_named(record: dict[str, Any], form: str, said: str) -> None:
+def test_what_of_them_cannot_be_learnt_is_named(record: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        read_record(record, form, "file, line 3")
+        read_record(record, "file, line 3")
     assert caught.value.message.startswith("file, line 3: ") and said in caught.value.message
-
-
-def test_settings_name_the_forms_that_are_read_and_written() -> None:
-    assert set(CONVERSATIONS) == set(readers.FORMS) and tuple(FORMS) == WRITTEN
-
-
-def test_a_form_that_is_named_is_the_only_one() -> None:
-    with pytest.raises(ConfigError, match=r"x: it has no conversations; its columns are messages"):
-        read_record({"messages": MESSAGES}, "sharegpt", "x")
 
 
 # -- files ------------------------------------------------------------------------------------------------------------
@@ -239,9 +219,6 @@ def records(path: Path) -> list[tuple[str, Any]]:
 
 
 def test_a_list_lines_and_parquet_hold_the_same(tmp_path: Path) -> None:
-    import pyarrow
-    from pyarrow import parquet
-
     rows = [{"messages": MESSAGES, "n": number} for number in range(3)]
     (tmp_path / "a.json").write_text(json.dumps(rows, indent=1))
     (tmp_path / "b.jsonl").write_text("".join(json.dumps(row) + "\n\n" for row in rows))
@@ -269,18 +246,18 @@ def test_a_list_of_lmrl_gyms_steps_is_an_episode(tmp_path: Path) -> None:
         assert [record for _, record in records(tmp_path / "x.jsonl")] == others
     (tmp_path / "x.jsonl").write_text(json.dumps([STATE | {"reward": "b"}]))
     with pytest.raises(ConfigError, match="line 1: step 1: reward is 'b', not a finite number"):
-        list(read_all(str(tmp_path / "x.jsonl"), "auto"))
+        list(read_all(str(tmp_path / "x.jsonl")))
 
 
 def test_steps_have_their_own_rewards_and_rows(make_runner: Any) -> None:
     """A row of a step is the one that its state and action alone make, so that any number of them fits."""
     steps = [STATE, STATE | {"state": "You are there.", "action": "stay", "reward": 0, "done": True}]
-    read = read_record({"steps": steps}, "auto", "x")
+    read = read_record({"steps": steps}, "x")
     assert (read.rewards, read.episode_return, read.ended) == ((-1.0, 0.0), -1.0, True)
-    assert not read_record({"steps": steps[:1]}, "auto", "x").ended, "cut short"
+    assert not read_record({"steps": steps[:1]}, "x").ended, "cut short"
     writer = TranscriptWriter(make_runner().chat("player"))
     (turns,) = writer.write([read.transcript])
-    alone = [turn for step in steps for turn in writer.write([read_record(step, "auto", "x").transcript])[0]]
+    alone = [turn for step in steps for turn in writer.write([read_record(step, "x").transcript])[0]]
     assert [turn.new_row for turn in turns] == [True, True]
     for turn, expected in zip(turns, alone, strict=True):
         assert turn.prompt_ids.tolist() == expected.prompt_ids.tolist()
@@ -315,13 +292,13 @@ def test_keys_that_other_rows_of_a_table_have_are_not_there(tmp_path: Path) -> N
     calls = [{"function": {"name": "add", "arguments": each}} for each in ({"a": 1}, {"where": "door"})]
     rows = [{"messages": [MESSAGES[1], {"role": "assistant", "content": "", "tool_calls": [call]}]} for call in calls]
     parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "x.parquet")
-    read = [read_record(record, "auto", where) for where, record in records_of(tmp_path / "x.parquet")]
+    read = [read_record(record, where) for where, record in records_of(tmp_path / "x.parquet")]
     assert [each.transcript.messages[1].more["tool_calls"] for each in read] == [[call] for call in calls]
 
 
 @pytest.mark.parametrize("key", ["reasoning_content", "reasoning", "thinking"])
 def test_reasoning_beside_the_text_is_kept_by_one_name(key: str) -> None:
-    said = read_record({"messages": [MESSAGES[1], {**MESSAGES[2], key: "hm"}]}, "auto", "x").transcript.messages
+    said = read_record({"messages": [MESSAGES[1], {**MESSAGES[2], key: "hm"}]}, "x").transcript.messages
     assert said[1].more == {"reasoning_content": "hm"}
 
 
@@ -361,7 +338,6 @@ def chosen(facts: list[Facts] = FACTS, **options: Any) -> list[int]:
 def test_choices() -> None:
     assert chosen() == list(range(8))
     assert chosen(min_return=5) == [5, 6, 7]
-    assert chosen(min_return={"a": 5}) == [1, 3, 5, 6, 7]
     assert chosen(successes_only=True) == [3, 4, 5, 6, 7]
     assert chosen(successes_only=True, one_per_level="first") == [3, 4, 5]
     assert chosen(top_share=0.25) == [6, 7], "the best of each game"
@@ -391,7 +367,6 @@ def test_whole_levels_are_held_out_the_same_whatever_else_is_chosen() -> None:
     [
         ([Facts("line 7", "", "", None)], {"min_return": 1}, "min_return: needs returns, but line 7 says none"),
         (FACTS, {"min_return": 9}, "min_return: leaves none of 8 conversations; their best return is 7"),
-        (FACTS, {"min_return": {"c": 1}}, "min_return: no conversation is of a game 'c'; games of the data: a, b"),
         (
             [Facts("line 7", "", "", 1.0)],
             {"one_per_level": "first"},
@@ -464,7 +439,7 @@ def test_each_pass_is_a_new_order_of_all(source, make_runner: MakeRunner) -> Non
 def test_logged_episodes_are_replayed_once_as_far_as_there_is_room(
     source, make_runner: MakeRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    played = collect_episodes("lmgame/FrozenLake-v0", player="random", episodes=6)
+    played = collected("lmgame/FrozenLake-v0", player="random", episodes=6)
     data = source([episode_record(each) for each in played], shuffle_seed=3)
     runner = make_runner("lmgame/FrozenLake-v0")
     replayed: list[str] = []
@@ -505,12 +480,11 @@ def test_rows_learn_the_replies_alone_with_their_weights(source, make_runner: Ma
     assert size.weighed == size.tokens == batch.num_actions
 
 
-def test_long_conversations_are_dropped_and_counted_or_cut(source, make_runner: MakeRunner) -> None:
+def test_long_conversations_are_dropped_and_counted(source, make_runner: MakeRunner) -> None:
     runner, rows = make_runner(), numbered(4)
     rows[2]["messages"][0]["content"] = "say it " * 200
     dropped = source(rows, 200, shuffle_seed=None)
     assert said_in(dropped.episodes(0, 4, runner)) == ["0", "1", "3"] and dropped.left_out == 1
-    assert len(source(rows, 200, shuffle_seed=None, on_overlong="cut_left").episodes(0, 4, runner)) == 4
     with pytest.raises(ConfigError, match=r"all 1 conversations are left out; .*x\.json"):
         source(rows[2:3], 200).episodes(0, 1, runner)
 
@@ -554,10 +528,10 @@ def test_an_empty_file_is_named(source) -> None:
 @pytest.mark.parametrize("game", ["lmgame/FrozenLake-v0", "lmgame/TicTacToe-v0"])
 def test_what_collect_writes_is_read_as_it_was_played(game: str, form: str) -> None:
     options = LanguageModelOptions()
-    for played in collect_episodes(game, player="random", episodes=4, seed=1):
+    for played in collected(game, player="random", episodes=4, seed=1):
         record = episode_record(played)
         written = list(conversations(record, form, options))
-        read = [read_record(json.loads(json.dumps(row)), "auto", "x") for row in written]
+        read = [read_record(json.loads(json.dumps(row)), "x") for row in written]
         learnt = [said.text for each in read for said in each.transcript.messages if said.learnt]
         played_by: dict[str, list[str]] = {
             agent: [step["actions"][agent] for step in record["steps"] if agent in step["actions"]]
@@ -572,11 +546,11 @@ def test_what_collect_writes_is_read_as_it_was_played(game: str, form: str) -> N
 
 
 def test_a_reply_that_could_not_be_read_is_not_learnt() -> None:
-    (played,) = collect_episodes("lmgame/FrozenLake-v0", player="solver", episodes=1)
+    (played,) = collected("lmgame/FrozenLake-v0", player="solver", episodes=1)
     record = episode_record(played)
     record["steps"][0]["actions"]["player"] = ""
     for form in FORMS:
-        read = [read_record(row, "auto", "x") for row in conversations(record, form, LanguageModelOptions())]
+        read = [read_record(row, "x") for row in conversations(record, form, LanguageModelOptions())]
         assert sum(len(each.transcript.learnt) for each in read) == len(record["steps"]) - 1
 
 
@@ -584,7 +558,7 @@ def test_a_reply_that_could_not_be_read_is_not_learnt() -> None:
 @pytest.mark.parametrize("history", [{"history": "window", "history_window": 2}, {"history": "strip_think"}])
 def test_each_reply_is_learnt_as_it_was_said_where_later_prompts_change_it(history: dict[str, Any], form: str) -> None:
     """A window leaves earlier replies out, and `strip_think` their reasoning."""
-    (played,) = collect_episodes("lmgame/TicTacToe-v0", player="random", episodes=1, seed=1)
+    (played,) = collected("lmgame/TicTacToe-v0", player="random", episodes=1, seed=1)
     record = episode_record(played)
     agent = next(iter(record["steps"][0]["actions"]))
     own = [step for step in record["steps"] if agent in step["actions"]]
@@ -592,7 +566,7 @@ def test_each_reply_is_learnt_as_it_was_said_where_later_prompts_change_it(histo
         step["actions"][agent], step["thoughts"][agent] = str(number) * (number != 1), f"thought {number}"
     record["trajectories"] = [seat for seat in record["trajectories"] if seat["agent_id"] == agent]
     written = conversations(record, form, build(LanguageModelOptions, history))
-    read = [read_record(row, "auto", "x").transcript for row in written]
+    read = [read_record(row, "x").transcript for row in written]
     replies = [f"<think>thought {number}</think><answer>{number}</answer>" for number in range(len(own)) if number != 1]
     assert len(replies) > 2, "more than the window shows"
     assert [[said.text for said in each.messages if said.learnt] for each in read] == [[reply] for reply in replies]

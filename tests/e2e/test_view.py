@@ -13,10 +13,10 @@ from typing import Any
 
 import browser
 import pytest
+from episode_parts import collected
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.cli import main
-from rllib_lmgame.rollouts.collect import collect_episodes
 from rllib_lmgame.rollouts.episode_log import EpisodeLog, episode_record
 from rllib_lmgame.servers.viewer import Viewer
 from rllib_lmgame.viewer.library import Library, sources_of
@@ -32,7 +32,7 @@ HOSTILE = (
 @pytest.fixture(scope="module")
 def records() -> list[dict[str, Any]]:
     """Two-player games, and one of a model that says everything a page must not follow."""
-    played = [episode_record(each) for each in collect_episodes("lmgame/TicTacToe-v0", player="random", episodes=12)]
+    played = [episode_record(each) for each in collected("lmgame/TicTacToe-v0", player="random", episodes=12)]
     turn = {
         "new_row": True,
         "prompt_ids": [1, 2],
@@ -204,9 +204,7 @@ def test_an_exported_page_opens_from_a_file(records, tmp_path):
 @in_browser
 def test_the_list_is_filtered_and_sorted_by_what_it_shows(tmp_path):
     games = (("lmgame/FrozenLake-v0", "solver"), ("lmgame/FrozenLake-v0", "random"), ("lmgame/TicTacToe-v0", "random"))
-    records = [
-        episode_record(each) for game, player in games for each in collect_episodes(game, player=player, episodes=7)
-    ]
+    records = [episode_record(each) for game, player in games for each in collected(game, player=player, episodes=7)]
     for number, record in enumerate(records):
         record["iteration"] = number * 5 % 21 + 1
     for name, some in (("a", records[:9]), ("b", records[9:])):

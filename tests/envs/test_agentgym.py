@@ -242,7 +242,7 @@ def test_sixty_four_sessions_wait_for_a_slow_server_side_by_side_and_are_used_ag
         assert len(result.episodes) == 160 and not result.failures
         assert server.created == server.most_open == 64
         assert all(one.infos["player"]["success"] for one in result.episodes)
-        for pool in sessions._sessions.values():
+        for pool in sessions.idle.values():
             for session in pool:
                 session.close()
         assert not server.open

@@ -104,8 +104,6 @@ def test_conversations_need_no_game(tmp_path) -> None:
         (TALK + conversations("user", "narrator"), (), "data", "line 2: message 2: role 'narrator' is unknown"),
         (TALK + conversations("system", "user"), (), "data", "line 2: nothing of it is learnt"),
         (TALK + TALK[:30], (), "data", "line 2: no JSON"),
-        (TALK, ("format=sharegpt",), "data", "line 1: it has no conversations; its columns are messages, reward"),
-        (TALK, ("format=parquet",), "format", "must be 'auto', 'log', "),
         (TALK, ("min_return=2",), "min_return", "leaves none of 1 conversations; their best return is 1"),
         (TALK, ("one_per_level=best",), "one_per_level", "needs levels, but"),
         (TALK, ("validation_share=0.5",), "validation_share", "of 1 conversations leaves none"),

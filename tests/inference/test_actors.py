@@ -1,16 +1,13 @@
-"""Engine actors on Ray: clients, affinity, faults. But for two tests no vLLM is needed."""
+"""Engine actors on Ray: clients, affinity, faults; no vLLM is needed."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import signal
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
-import psutil
 import pytest
 from inference_reference import CONTEXT, STOP, ask, requests, sound, state_of
 
@@ -61,7 +58,7 @@ def test_a_hundred_games_of_three_turns(group: Any, models: Any) -> None:
         for turn in range(3):
             request = GenerationRequest(f"game{g}/player/{turn}", list(prompt), SamplingSpec(5, stop_token_ids=(STOP,)))
             generation = await client.generate(request)
-            homes.add(client.route(f"game{g}/player"))
+            homes.add(client._router.route(f"game{g}/player"))
             played.append((request, generation))
             prompt += [*generation.response_ids.tolist(), 7]
         assert len(homes) == 1
@@ -77,14 +74,6 @@ def test_a_hundred_games_of_three_turns(group: Any, models: Any) -> None:
         assert sound(models[0], [request], [generation])
     served = [after.requests - stats.requests for stats, after in zip(before, group.stats(), strict=True)]
     assert sum(served) == 300 and min(served) >= 120
-
-
-def test_one_client_in_two_event_loops(group: Any, models: Any) -> None:
-    client = EngineClient(group.names)
-    for turn in range(2):
-        (request,) = requests(1, SamplingSpec(4), prefix=f"loop{turn}-")
-        assert sound(models[0], [request], [asyncio.run(client.generate(request))])
-    client.close()
 
 
 def test_requests_of_one_tick_travel_together(group: Any) -> None:
@@ -225,38 +214,6 @@ def test_before_any_push_a_restarted_engine_serves_its_first_weights(model_dir: 
         group.shutdown()
 
 
-@pytest.mark.slow
-def test_shutdown_leaves_no_process_and_no_name(model_dir: str) -> None:
-    group = EngineGroup.create(
-        "gone", model_dir, InferenceOptions(engine="transformers", num_cpus_per_engine=0.5), CONTEXT
-    )
-    pid = pids(group)[group.names[0]]
-    assert children(pid) == []
-    handle = ray.get_actor(group.names[0])
-    group.shutdown()
-    # An actor that was killed answers a moment longer, and its name goes a moment later; the test's own time limit ends
-    # a wait in vain.
-    wait_for(ray.exceptions.RayActorError, lambda: ray.get(handle.alive.remote()))
-    wait_for(ValueError, lambda: ray.get_actor(group.names[0]))
-    with contextlib.suppress(psutil.NoSuchProcess):
-        while psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
-            time.sleep(0.05)
-
-
-def wait_for(error: type[Exception], call: Callable[[], Any]) -> None:
-    """Return once ``call`` raises ``error``."""
-    while True:
-        try:
-            call()
-        except error:
-            return
-        time.sleep(0.05)
-
-
-def children(pid: int) -> list[int]:
-    return [p.pid for p in psutil.Process(pid).children(recursive=True)]
-
-
 def test_no_engine_in_time_names_who_is_missing() -> None:
     (generation,) = ask(["nobody-0", "nobody-1"], requests(1, SamplingSpec(2)), timeout_s=0.3)
     assert generation.stop_reason is StopReason.ENGINE_ERROR
@@ -304,29 +261,3 @@ def test_missing_vllm_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = VLLMEngine("nowhere", InferenceOptions(), context_length=64)
     with pytest.raises(MissingDependencyError, match=r"install.sh quickstart.*inference.engine: transformers"):
         asyncio.run(engine.start())
-
-
-@pytest.fixture(scope="module")
-def vllm_group(model_dir: str) -> Iterator[Any]:
-    pytest.importorskip("vllm")
-    options = InferenceOptions(kv_cache_memory_mb=32, num_cpus_per_engine=1, start_timeout_s=180)
-    group = EngineGroup.create("vllm", model_dir, options, CONTEXT)
-    yield group
-    group.shutdown()
-
-
-@pytest.mark.slow
-def test_vllm_generates_with_choices_after_a_push(vllm_group: Any, models: Any) -> None:
-    choices = ((5, 6, STOP), (5, 7, STOP), (8, STOP))
-    batch = [
-        *requests(100, SamplingSpec(8, temperature=0.7, top_p=0.9), prefix="actor"),
-        *requests(20, SamplingSpec(8, stop_token_ids=(STOP,)), prefix="choice", choices=choices),
-    ]
-    result = vllm_group.push(state_of(models[1]), 2)
-    generations = ask(vllm_group.names, batch)
-    assert {g.policy_version for g in generations} == {2}
-    assert {tuple(g.response_ids.tolist()) for g in generations[100:]} <= set(choices)
-    assert sound(models[1], batch, generations)
-    assert result.num_bytes > 0 and result.lost == ()
-    pid = ray.get(ray.get_actor(vllm_group.names[0]).alive.remote())
-    assert psutil.Process(pid).children(recursive=True) == []  # nothing that could outlive the actor

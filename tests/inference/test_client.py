@@ -121,7 +121,7 @@ def test_an_engine_that_came_back_without_weights_gets_no_games(tmp_path) -> Non
         for _ in range(5):
             await asyncio.sleep(0.02)
             assert errors(await wave(client, "other")) == []
-        await handles[0].actor.confirm_weights(0)
+        await handles[0].actor.confirm_weights()
         while not client._router.up[0]:
             await asyncio.sleep(0.01)
         before = (await handles[0].actor.stats()).requests

@@ -281,19 +281,6 @@ def test_a_bad_update_stops_the_engine_until_a_good_one(engine: Any, models: Any
     assert sound(models[0], batch, generate_all(engine, batch))
 
 
-def test_pause_and_resume(engine: Any) -> None:
-    async def run() -> None:
-        await engine.pause()
-        held = asyncio.ensure_future(engine.generate(requests(1, SamplingSpec(3), prefix="held")[0]))
-        await asyncio.sleep(0)
-        stats = await engine.stats()
-        assert not held.done() and stats.waiting == 1 and stats.running == 0
-        await engine.resume()
-        assert (await held).stop_reason is StopReason.MAX_TOKENS
-
-    asyncio.run(run())
-
-
 def test_a_cancelled_request_leaves_the_engine(engine: Any) -> None:
     async def run() -> None:
         task = asyncio.ensure_future(engine.generate(requests(1, SamplingSpec(200), prefix="cancel")[0]))
@@ -333,39 +320,27 @@ def test_prefixes_are_shared_and_forgotten(vllm_engine: Any) -> None:
         await vllm_engine.generate(GenerationRequest(name, prompt, SamplingSpec(2)))
         return (await vllm_engine.stats()).prompt_tokens_computed - before
 
+    asyncio.run(vllm_engine.reset_prefix_cache())
     assert asyncio.run(computed("first")) == 70
     assert asyncio.run(computed("second")) == 70 - 64
     asyncio.run(vllm_engine.reset_prefix_cache())
     assert asyncio.run(computed("third")) == 70
 
 
-def test_cached_prefixes_of_old_weights_are_not_used_and_a_tied_head_may_be_named(
-    vllm_engine: Any, models: Any
-) -> None:
-    """The head that shares the embedding's memory may be named too (as a learner's state does)."""
-    state = state_of(models[1])
-    state["lm_head.weight"] = state["model.embed_tokens.weight"]
-    batch = [GenerationRequest("cached", [3 + i % 60 for i in range(70)], SamplingSpec(8))]
-    generate_all(vllm_engine, batch)
-    batch += requests(6, SPECS["plain"], prefix="head")
-    try:
-        asyncio.run(vllm_engine.update_weights(state, 3))
-        assert sound(models[1], batch, generate_all(vllm_engine, batch))
-    finally:
-        asyncio.run(vllm_engine.update_weights(state_of(models[0]), 4))
-
-
 def test_a_prompt_cached_before_weights_came_is_computed_anew_without_a_reset_too(
     vllm_engine: Any, models: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The head that shares the embedding's memory may be named, too, as a learner's state does."""
     from rllib_lmgame.inference.engines.vllm_engine import VLLMCore
 
+    state = state_of(models[1])
+    state["lm_head.weight"] = state["model.embed_tokens.weight"]
     batch = [GenerationRequest("salted", [4 + i % 60 for i in range(70)], SamplingSpec(8))]
     generate_all(vllm_engine, batch)
     monkeypatch.setattr(VLLMCore, "reset_prefix_cache", lambda core: None)
     try:
         # Averaged weights come under the version of the others.
-        asyncio.run(vllm_engine.update_weights(state_of(models[1]), asyncio.run(vllm_engine.version())))
+        asyncio.run(vllm_engine.update_weights(state, asyncio.run(vllm_engine.version())))
         assert sound(models[1], batch, generate_all(vllm_engine, batch))
     finally:
         asyncio.run(vllm_engine.update_weights(state_of(models[0]), 4))

@@ -36,7 +36,7 @@ Refer to the documentation on how to address the out of memory issue
 def test_the_process_what_it_held_and_what_to_lower_are_named(task, what, key):
     line = oom_line(f"Traceback\n{REPORT.format(task=task)}")
     assert line is not None and "\n" not in line and len(line) < 400
-    assert f"killed {what} (pid 23473), which held 5.04 GB" in line and key in line and "22.73 of 23.54 GB" in line
+    assert f"killed {what} (pid 23473), which held 5.04 GB" in line and key in line
 
 
 def test_other_texts_are_left_alone():

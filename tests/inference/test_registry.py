@@ -19,7 +19,7 @@ from safetensors.numpy import load_file, save_file
 from rllib_lmgame.algorithms.cluster.footprint import footprint
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import option
-from rllib_lmgame.inference.engines.threaded import ThreadedEngine
+from rllib_lmgame.inference.engines.threaded import Core, ThreadedEngine
 from rllib_lmgame.inference.engines.vllm_engine import (
     _checkpoint_shapes,
     _engine_args,
@@ -31,6 +31,8 @@ from rllib_lmgame.inference.serving.actor import EngineSpec, make_engine
 
 class Mine(ThreadedEngine):
     """An engine of somebody's, of which nothing more is known."""
+
+    core_class = Core
 
 
 class Known(Engine):
@@ -197,9 +199,3 @@ def test_pickled_weights_are_not_loaded(folder: Path) -> None:
         start("transformers", folder)
     pytest.importorskip("vllm")
     assert _engine_args(str(folder), InferenceOptions(), 64, 0, trust_remote_code=False).load_format == "safetensors"
-
-
-def test_vllm_may_be_told_otherwise_by_its_own_arguments() -> None:
-    pytest.importorskip("vllm")
-    options = InferenceOptions(engine_kwargs={"trust_remote_code": True})
-    assert _engine_args("nowhere", options, 64, 0, trust_remote_code=False).trust_remote_code

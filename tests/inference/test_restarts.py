@@ -38,19 +38,6 @@ def wait_until(condition) -> None:
 
 
 @pytest.mark.slow
-def test_an_engine_that_did_not_load_again_is_tried_until_it_does(make_group: Any, tmp_path) -> None:
-    group = make_group()
-    (tmp_path / "broken").touch()
-    kill(group, group.names[0])
-    healing = beside(group.restart_dead)
-    wait_until(lambda: loads(tmp_path) >= 3)
-    assert not healing.done()
-    (tmp_path / "broken").unlink()
-    assert healing.result(300) == group.names
-    assert ask(group.names, [request("again")])[0].stop_reason is StopReason.MAX_TOKENS
-
-
-@pytest.mark.slow
 def test_an_engine_that_never_loads_again_is_named_with_the_reason(
     make_group: Any, tmp_path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

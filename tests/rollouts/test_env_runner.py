@@ -15,7 +15,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from session_play import play_games
 
-from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.datasets.preferences import alone
 from rllib_lmgame.envs.contract.infos import plain_info
@@ -24,7 +23,6 @@ from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.episode_log import EpisodeLog, _without_shared_prefixes, read_log, whole_prompts
 from rllib_lmgame.rollouts.options import TextRolloutOptions
 from rllib_lmgame.rollouts.records import GameConfig, PlayResult, trajectory_of
-from rllib_lmgame.rollouts.runner_config import RunnerConfig
 
 MakeRunner = Callable[..., TextGameEnvRunner]
 
@@ -52,7 +50,7 @@ def test_what_schedules_change_reaches_requests_and_games(make_runner: MakeRunne
         assert all(max(of_one) < -5.0 - number for of_one in rewards)
         asked = [request.sampling for request in client.requests[before:]]
         assert {(sampling.temperature, sampling.max_tokens) for sampling in asked} == {(0.5, 3 + number)}
-    assert list(runner._sessions) == [game.key for game in games[-4:]], "what is no longer played is closed"
+    assert list(runner.hooks.idle) == [game.key for game in games[-4:]], "what is no longer played is closed"
     play_games(runner, 1, games=games[:1])
     last = client.requests[-1].sampling
     assert (last.temperature, last.max_tokens) == (1.0, 32)
@@ -70,11 +68,11 @@ def test_games_of_evaluation_outlive_a_schedule_of_weights(make_runner: MakeRunn
     runner = make_runner(answer=lambda request: [0])
     evaluated, *trained = (GameConfig(env="lmgame/Sokoban-v0", env_config={"max_turns": turns}) for turns in (3, 1, 2))
     play_games(runner, 1, games=(evaluated,))
-    kept = runner._sessions[evaluated.key][0]
+    kept = runner.hooks.idle[evaluated.key][0]
     for number in range(1, 6):
         games = tuple(game.model_copy(update={"weight": number + place}) for place, game in enumerate(trained))
         play_games(runner, 2, games=games)
-    assert runner._sessions[evaluated.key][0] is kept
+    assert runner.hooks.idle[evaluated.key][0] is kept
 
 
 def test_no_method_is_a_coroutine() -> None:
@@ -83,13 +81,6 @@ def test_no_method_is_a_coroutine() -> None:
         for name, member in vars(cls).items():
             function = getattr(member, "__func__", member)
             assert not inspect.iscoroutinefunction(function) and not inspect.isasyncgenfunction(function), name
-
-
-def test_a_configuration_has_all_that_a_runner_needs() -> None:
-    """To the type checker RLlib's configuration, and what derives from it, has any attribute."""
-    needed = {*RunnerConfig.__annotations__, *(name for name in vars(RunnerConfig) if not name.startswith("_"))}
-    assert {"run", "agent_to_module_mapping"} <= needed
-    assert not [name for name in needed if not hasattr(LMGamePPOConfig(), name)]
 
 
 @pytest.mark.parametrize(
@@ -126,13 +117,6 @@ def test_what_is_kept(make_runner: MakeRunner) -> None:
     assert [len(k.episodes) for k in kept.values()] == [6, 0]
     assert kept["episodes"].summaries == kept["nothing"].summaries
     assert {seat.module_id for s in kept["nothing"].summaries for seat in s.seats} == {"player", "best"}
-
-
-def test_scripted_players_take_the_engines_place(make_runner: MakeRunner) -> None:
-    runner = make_runner()
-    client = runner.client("player")
-    result = play(runner, players={"player": "solver"})
-    assert not client.requests and all(summary.success for summary in result.summaries)
 
 
 def test_sampling_settings_reach_the_engine(make_runner: MakeRunner) -> None:
@@ -182,7 +166,7 @@ def test_stop_closes_everything(make_runner: MakeRunner) -> None:
     client = runner.client("player")
     play(runner, 2)
     runner.stop()
-    assert client.closed and not runner._sessions and not runner._clients
+    assert client.closed and not runner.hooks.idle and not runner._clients
 
 
 # -- episode log -----------------------------------------------------------------------------------------------------

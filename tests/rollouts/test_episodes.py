@@ -35,25 +35,10 @@ MakeRunner = Callable[..., TextGameEnvRunner]
 
 def model_seat(agent: str, turns: list[Turn], **options) -> LanguageModelSeat:
     seat = LanguageModelSeat.__new__(LanguageModelSeat)
-    defaults = {
-        "final_prompt": None,
-        "invalid_actions": 0,
-        "illegal_actions": 0,
-        "format_errors": 0,
-        "unread": None,
-        "turns_played": len(turns),
-    }
-    earned = {"episode_return": sum(turn.reward for turn in turns)}
-    for name, value in {
-        "agent_id": agent,
-        "role": f"role {agent}",
-        "module_id": f"module {agent}",
-        "turns": turns,
-        **defaults,
-        **earned,
-        **options,
-    }.items():
+    about = {"agent_id": agent, "role": f"role {agent}", "module_id": f"module {agent}"}
+    for name, value in {**about, "turns": turns, "final_prompt": None, "temperature": None, **options}.items():
         setattr(seat, name, value)
+    seat.numbers.turns, seat.numbers.episode_return = len(turns), sum(turn.reward for turn in turns)
     return seat
 
 
@@ -97,7 +82,7 @@ def played_episode(
     seats: dict[str, Seat] = {}
     for agent in agents:
         if agent in scripted:
-            seats[agent] = ScriptedSeat(agent, "role", "script", turns_played=len(turns[agent]))
+            seats[agent] = ScriptedSeat(agent, "role", "script")
         else:
             ended = left[agent].terminated if left and agent in left else terminated
             final = None if ended or not turns[agent] else Prompt([1, 2], np.asarray([2], np.int32), False, 5)
@@ -229,7 +214,7 @@ def test_trajectories_come_back_as_they_went_in(who: list[tuple[str, ...]], term
 
 def test_players_that_never_acted_have_no_episode() -> None:
     played = played_episode([("a",)], [{"b": 5.0}], True)
-    played.seats["b"].episode_return = 5.0
+    played.seats["b"].numbers.episode_return = 5.0
     assert to_multi_agent_episode(played).agent_ids == {"a"}
     assert {seat.agent_id: (seat.episode_return, seat.turns) for seat in summarize(played).seats} == {
         "a": (0.0, 1),

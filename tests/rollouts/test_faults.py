@@ -10,6 +10,7 @@ from typing import Any
 
 import gymnasium
 import pytest
+from episode_parts import collected
 from session_play import play_games
 
 from rllib_lmgame.algorithms import models
@@ -21,7 +22,6 @@ from rllib_lmgame.envs.contract.base import text_space
 from rllib_lmgame.envs.contract.session import Observation, StepResult
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.rollouts import env_runner, game_calls
-from rllib_lmgame.rollouts.collect import collect_episodes
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.game_calls import GameCalls
 from rllib_lmgame.rollouts.options import TextRolloutOptions
@@ -259,7 +259,7 @@ def test_a_game_that_fails_while_it_is_closed_costs_nothing(make_runner: MakeRun
         ]
         result = run(runner, 1)
         assert result.error is None and len(result.episodes) == 1
-    assert len(runner._sessions) == env_runner._SETS_OF_GAMES
+    assert len(runner.hooks.idle) == env_runner._SETS_OF_GAMES
     runner.stop()
 
 
@@ -274,7 +274,7 @@ def test_a_game_that_hangs_while_it_is_imported_made_or_closed_is_named(tmp_path
     monkeypatch.setattr(BadGame, "misbehave", lambda game: HANG.wait())
     game = f"{__name__}:BadGame"
     with pytest.raises(ConfigError, match=r"BadGame: the constructor took longer"):
-        list(collect_episodes(game, {"fault": "hang", "where": "constructor"}, player="random", episodes=1))
+        collected(game, {"fault": "hang", "where": "constructor"}, player="random")
     game_calls.close_games([make_session(game, {"where": "close"})], 0.0)
     assert "BadGame did not close within 0 s and is left behind" in caplog.text
 
@@ -318,15 +318,6 @@ def test_calls_of_trusted_games_stay_in_the_thread_and_others_do_not() -> None:
         ]
 
     assert asyncio.run(threads()) == [True, False]
-
-
-def test_scripted_players_move_where_a_loop_is_running() -> None:
-    """As in a notebook."""
-
-    async def in_a_cell():
-        return list(collect_episodes("lmgame/TicTacToe-v0", player="random", episodes=2))
-
-    assert [played.stop_reason for played in asyncio.run(in_a_cell())] == [StopReason.GAME_OVER] * 2
 
 
 @pytest.mark.parametrize("loop_ends", [False, True])
@@ -384,6 +375,7 @@ class OddSession:
     roles = {"player": "player"}
     functions = ()
     program = None
+    cooperative = False
     fault = ""
 
     def reset(self, seed: int) -> None: ...
@@ -395,17 +387,7 @@ class OddSession:
         return "text" if self.fault == "bare" else Observation("text")
 
     def step(self, actions: Any) -> Any:
-        return None if self.fault == "result" else StepResult({"player": REWARDS[self.fault]}, True, False)
-
-
-REWARDS: dict[str, Any] = {
-    "nan": float("nan"),
-    "inf": float("inf"),
-    "-inf": -float("inf"),
-    "word": "much",
-    "none": None,
-}
-"""What is no reward, by its name."""
+        return None if self.fault == "result" else StepResult({"player": float("nan")}, True, False)
 
 
 @pytest.mark.parametrize(
@@ -414,14 +396,14 @@ REWARDS: dict[str, Any] = {
         ("nobody", "nobody is to act"),
         ("bare", "not text"),
         ("result", "NoneType, not a StepResult"),
-        *((name, f"the reward of player is {reward!r}, not a finite number") for name, reward in REWARDS.items()),
+        ("reward", "the reward of player is nan, not a finite number"),
     ],
 )
 def test_sessions_of_the_wrong_types(make_runner: MakeRunner, fault: str, message: str) -> None:
     runner = make_runner()
     session = OddSession()
     session.fault = fault
-    runner.free_session = lambda game: session  # type: ignore[assignment, method-assign, return-value]
+    runner.hooks.free_session = lambda game: session  # type: ignore[assignment, method-assign, return-value]
     result = run(runner, 1)
     assert [(failure.reason, message in failure.message) for failure in result.failures] == [("env_error", True)]
 
@@ -456,7 +438,7 @@ def test_a_game_is_kept_only_if_it_cannot_be_to_blame(end: Any, trusted: bool) -
         return (await asyncio.gather(task, return_exceptions=True))[0]
 
     session: Any = OddSession()
-    session.trusted, session.cooperative, session.close = trusted, False, closed.set
+    session.trusted, session.close = trusted, closed.set
     session.step = lambda actions: StepResult({"player": 1.0}, True, False)
     sessions.release(game, session)
     ended = asyncio.run(how_it_ended())

@@ -73,7 +73,7 @@ def test_episodes_grow_step_by_step_into_those_that_are_learnt_from(
     result, alone = (play_games(each, 6, expert="random") for each in (heard, make_runner(game, **options)))
     assert result.error is None and len(result.episodes) == len(alone.episodes) > 0, result.failures
     assert [*map(contents, result.episodes)] == [*map(contents, alone.episodes)]
-    (watcher,) = heard._hooks._objects
+    (watcher,) = heard.hooks._objects
     for episode in result.episodes:
         kept, so_far = watcher.ended[episode.id_]
         assert kept is episode and len(so_far) == episode.env_t + 1
@@ -86,7 +86,7 @@ def test_episodes_grow_step_by_step_into_those_that_are_learnt_from(
                         whole[agent][0][: len(observations)],
                         whole[agent][1][: len(actions)],
                     )
-    assert not heard._hooks._in_play
+    assert not heard.hooks.shown
 
 
 def test_what_is_logged_on_several_runners_is_put_together(make_runner: MakeRunner) -> None:

@@ -155,7 +155,7 @@ def test_a_game_that_never_ends_is_left_behind(make_runner, tmp_path) -> None:
 def test_a_game_is_used_again_unless_a_call_may_be_under_way_in_it(make_runner, trusted, kept) -> None:
     runner = make_runner(answer=Slow("t-1-0"))
     (game,) = runner.config.training_games()
-    pool = runner._sessions[game.key]
+    pool = runner.hooks.idle[game.key]
     run(runner, plans_of(1, 1, 2.0))
     assert len(pool) == 2, "this package's own games are called in place: that one waits between two calls"
     for session in pool:

@@ -96,7 +96,7 @@ def test_one_slow_reply_delays_no_other_game(make_runner: MakeRunner) -> None:
         return "Up"
 
     runner = make_runner(answer=answer, num_envs_per_env_runner=4)
-    forget = runner.forget
+    forget = runner.hooks.forget
 
     def note(plan) -> None:
         finished.append(plan.episode_id)
@@ -104,7 +104,7 @@ def test_one_slow_reply_delays_no_other_game(make_runner: MakeRunner) -> None:
             release.set()
         forget(plan)
 
-    runner.forget = note  # type: ignore[method-assign]
+    runner.hooks.forget = note  # type: ignore[method-assign]
     result = play_games(runner, 12)
     assert finished[-1] == "t-1-0"
     assert [summary.index for summary in result.summaries] == list(range(12))
@@ -141,13 +141,13 @@ def test_a_reward_during_the_opponents_move_is_credited_to_the_last_own_turn(mak
     ]
     played = play(make_runner(), ScriptedGame(script))
     assert rewards_of(played) == {"a": [3.0, 4.0], "b": [30.0, 40.0]}
-    assert {agent: seat.episode_return for agent, seat in played.seats.items()} == {"a": 7.0, "b": 70.0}
+    assert {agent: seat.numbers.episode_return for agent, seat in played.seats.items()} == {"a": 7.0, "b": 70.0}
 
 
 def test_a_reward_before_the_first_own_move_counts_in_the_return_only(make_runner: MakeRunner) -> None:
     played = play(make_runner(), ScriptedGame([(("a",), {"b": 5.0}), (("b",), {"b": 1.0})]))
     assert rewards_of(played)["b"] == [1.0]
-    assert played.seats["b"].episode_return == 6.0
+    assert played.seats["b"].numbers.episode_return == 6.0
 
 
 def test_simultaneous_players_wait_for_each_other_only(make_runner: MakeRunner) -> None:
@@ -227,7 +227,7 @@ def test_running_out_of_context_truncates_at_the_last_position_that_fits(make_ru
     steps = len(played.steps)
     assert 2 <= steps < 50
     seat = played.seats["a"]
-    assert len(seat.turns) == seat.turns_played == steps and rewards_of(played)["a"] == [1.0] * steps
+    assert len(seat.turns) == seat.numbers.turns == steps and rewards_of(played)["a"] == [1.0] * steps
     client = runner.client("player")
     assert all(150 - len(request.prompt_ids) >= (least or 32) for request in client.requests)
     seen = [*client.requests[-1].prompt_ids, *seat.turns[-1].response_ids.tolist()]
@@ -275,14 +275,14 @@ def test_the_bootstrap_value_is_that_of_the_last_position_the_context_holds(make
     assert 0 < min(beyond) < 10 < max(beyond)
 
 
-def test_a_spent_token_budget_is_the_end_unless_it_is_to_bootstrap(make_runner: MakeRunner) -> None:
+def test_a_spent_token_budget_is_the_end(make_runner: MakeRunner) -> None:
     reply = len(make_runner().chat("player").reply_ids("Up"))
-    for spare, bootstrap in ((0, False), (0, True), (1, False)):
+    for spare in (0, 1):
         runner = make_runner(model={"max_tokens_per_episode": 2 * reply + spare})
-        played = play(runner, ScriptedGame([(("a",), {})] * 9), bootstrap_token_budget=bootstrap)
+        played = play(runner, ScriptedGame([(("a",), {})] * 9))
         assert played.stop_reason is StopReason.TOKEN_BUDGET and not played.terminated
         assert len(played.steps) == 2  # With one token to spare no reply could be well-formed, so none is sampled.
-        assert trajectory_of_seat(played, played.seats["a"]).terminated is not bootstrap  # type: ignore[arg-type]
+        assert trajectory_of_seat(played, played.seats["a"]).terminated  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("turns_left", [0, 1, None])
@@ -312,7 +312,7 @@ def test_format_penalty_and_counts(make_runner: MakeRunner) -> None:
     runner = make_runner(answer=lambda r: next(answers))
     played = play(runner, ScriptedGame([(("a",), {"a": 1.0}), (("a",), {"a": 2.0})]), format_penalty=-0.5)
     assert rewards_of(played)["a"] == [0.5, 2.0]
-    assert played.seats["a"].episode_return == 3.0  # The penalty is a matter of training, not of the game.
+    assert played.seats["a"].numbers.episode_return == 3.0  # The penalty is a matter of training, not of the game.
     seat = summarize(played).seats[0]
     assert (seat.format_errors, seat.invalid_actions, seat.turns, seat.rows) == (1, 1, 2, 1)
     client = runner.client("player")

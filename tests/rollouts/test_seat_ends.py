@@ -238,8 +238,8 @@ def test_why_a_game_ended_is_told_of_it_and_of_each_seat(
 def test_a_player_who_is_out_from_the_start_is_asked_nothing(make_runner, tmp_path) -> None:
     played = play(make_runner(answer=saying({})), AECSession("absent", Absent()))
     assert [step.actions for step in played.steps[:2]] == [{"b": "stay"}, {"c": "stay"}]
-    assert played.ends["a"] == SeatEnd(True, StopReason.GAME_OVER, 1) and played.seats["a"].turns_played == 0
-    assert [played.seats[agent].episode_return for agent in "bc"] == [2.0, 2.0]
+    assert played.ends["a"] == SeatEnd(True, StopReason.GAME_OVER, 1) and played.seats["a"].numbers.turns == 0
+    assert [played.seats[agent].numbers.episode_return for agent in "bc"] == [2.0, 2.0]
     episode = to_multi_agent_episode(played)
     episode.validate()
     assert "a" not in episode.agent_episodes
@@ -268,8 +268,7 @@ def long_reply(runner: TextGameEnvRunner, word: str) -> list[int]:
     return runner.chat("player").reply_ids(f"{word} {word} {word} {word} {word} {word}")
 
 
-@pytest.mark.parametrize("bootstrap", [False, True])
-def test_in_a_game_of_all_at_once_the_others_play_on(make_runner: MakeRunner, bootstrap: bool) -> None:
+def test_in_a_game_of_all_at_once_the_others_play_on(make_runner: MakeRunner) -> None:
     """a has tokens for one reply; in the three rounds after it nothing is said for it, and the others' replies are
     played.
     """
@@ -278,15 +277,14 @@ def test_in_a_game_of_all_at_once_the_others_play_on(make_runner: MakeRunner, bo
         answer=lambda request: long if "/a/" in request.request_id else "stay",
         model={"max_tokens_per_episode": len(long)},
     )
-    played = play(runner, SESSIONS["parallel"](), bootstrap_token_budget=bootstrap)
+    played = play(runner, SESSIONS["parallel"]())
     assert played.ends["a"] == SeatEnd(False, StopReason.TOKEN_BUDGET, 1)
     assert [sorted(step.actions) for step in played.steps] == [["a", "b", "c"], ["b", "c"], ["b", "c"], ["b", "c"]]
     assert [step.passes for step in played.steps] == [{}, {"a": ""}, {"a": ""}, {"a": ""}]
     assert played.stop_reason is StopReason.MAX_TURNS and played.ends["b"] == SeatEnd(False, StopReason.MAX_TURNS, 4)
     a = played.seats["a"]
-    assert len(a.turns) == a.turns_played == 1 and a.episode_return == 2.0
-    assert a.turns[0].reward == (0.0 if bootstrap else 2.0)  # The value of the last state stands for what follows.
-    assert trajectory_of_seat(played, a).terminated is not bootstrap
+    assert len(a.turns) == a.numbers.turns == 1 and a.numbers.episode_return == 2.0
+    assert a.turns[0].reward == 2.0 and trajectory_of_seat(played, a).terminated
     assert [len(seat.turns) for seat in played.seats.values() if isinstance(seat, LanguageModelSeat)] == [1, 4, 4]
     episode = to_multi_agent_episode(played)
     episode.validate()

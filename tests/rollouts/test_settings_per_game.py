@@ -88,12 +88,10 @@ def test_a_policys_own_goes_before_a_games_and_that_before_everybodys(shared, ga
     [
         ("games: [{env: A, name: x}, {env: B, name: x}]", "games[1].name", "config.games[0] is called 'x' too"),
         ("games: [lmgame/Maze-v0, {env: B, name: lmgame_Maze-v0}]", "games[1].name", "without a name is called"),
-        ("games: [{env: A, name: 7}]", "games[0].name", "must be a valid string"),
         ("games: [{env: A, name: '7'}]", "games[0].name", "not digits alone"),
         ("games: [{env: A, name: a.b}]", "games[0].name", "letters, digits, - and _"),
-        ("games: [{env: A, name: a/b}]", "games[0].name", "letters, digits, - and _"),
         ("games: [{env: A, episodes: 0}]", "games[0].episodes", "equal to 1"),
-        ("games: [{env: A, language_model: {model: b}}]", "games[0].language_model.model", "language_model.model"),
+        ("games: [{env: A, language_model: {model: b}}]", "games[0].language_model.model", "unknown key"),
         ("games: [{env: A, language_model: {thinks: off}}]", "games[0].language_model.thinks", "did you mean 'think'"),
         ("games: [{env: A, language_model: {think: no}}]", "games[0].language_model.think", "must be 'off', "),
         (
@@ -101,8 +99,6 @@ def test_a_policys_own_goes_before_a_games_and_that_before_everybodys(shared, ga
             "games[0].language_model.turn_suffix",
             "{turns_left}",
         ),
-        ("games: [{env: A, temperature: -1}]", "games[0].temperature", "equal to 0"),
-        ("games: [{env: A, format_penalty: 1}]", "games[0].format_penalty", "equal to 0"),
         (
             "games: [{env: A, language_model: {history: {points: [[0, 1]]}}}]",
             "games[0].language_model.history",
@@ -148,11 +144,6 @@ MAZE = "env: lmgame/Maze-v0"
             f"games: [{{{MAZE}, episodes: 16, group_size: 8}}]}}",
             "text_rollouts.episodes_per_iteration",
             "a whole group for each of 3 learners",
-        ),
-        (
-            f"games: [{{{MAZE}, name: a, language_model: {{max_tokens_per_turn: {{points: [[0, 8], [5, 4096]]}}}}}}]",
-            "games[0].language_model.max_tokens_per_turn",
-            "no room",
         ),
         (
             f"games: [{{{MAZE}, name: a, weight: {{points: [[0, 1], [5, 0]]}}}}, {{{MAZE}, name: b, episodes: 8}}]",

@@ -343,7 +343,7 @@ def test_clients_that_are_killed_leave_no_session() -> None:
                     await asyncio.sleep(0.01)
             tables = [task for task in asyncio.all_tasks() if "play_one" in repr(task)]
             assert not tables
-            kept = served.pool.sessions._sessions
+            kept = served.pool.sessions.idle
             assert sum(map(len, kept.values())) <= 8
 
     asyncio.run(play())

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from episode_parts import collected
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.cli import main
 from rllib_lmgame.datasets.writing import FORMS, conversations
 from rllib_lmgame.policies.options import LanguageModelOptions
-from rllib_lmgame.rollouts.collect import collect_episodes
 from rllib_lmgame.rollouts.episode_log import EpisodeLog, episode_record
 from rllib_lmgame.rollouts.episodes import own_return, summarize
 from rllib_lmgame.telemetry.trial_names import directory_names
@@ -32,7 +32,7 @@ def records() -> list[dict[str, Any]]:
     return [
         episode_record(played)
         for game in ("lmgame/FrozenLake-v0", "lmgame/TicTacToe-v0")
-        for played in collect_episodes(game, player="random", episodes=4)
+        for played in collected(game, player="random", episodes=4)
     ]
 
 
@@ -66,7 +66,7 @@ def test_success_and_return_are_those_of_metrics(tmp_path):
     played = [
         each
         for game in ("lmgame/FrozenLake-v0", "lmgame/TicTacToe-v0", "lmgame/PublicGoods-v0")
-        for each in collect_episodes(game, player="random", episodes=3)
+        for each in collected(game, player="random", episodes=3)
     ]
     played[0].infos["player"].pop("success")
     for one in played[4:]:

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from episode_parts import collected
 
-from rllib_lmgame.rollouts.collect import collect_episodes
-from rllib_lmgame.rollouts.episode_log import EpisodeLog, chosen, end_before, read_log, thin
+from rllib_lmgame.rollouts.episode_log import EpisodeLog, chosen, end_before, read_log, shorten
 from rllib_lmgame.rollouts.episodes import summarize
 from rllib_lmgame.rollouts.options import TextRolloutOptions
 from rllib_lmgame.viewer.forms import is_forced
@@ -83,7 +83,7 @@ def test_a_sample_shows_the_best_and_the_worst_of_every_game():
     games = ("lmgame/FrozenLake-v0", "lmgame/Sokoban-v0")
     players = ("solver", "random")
     played: list[Any] = [
-        each for game in games for player in players for each in collect_episodes(game, player=player, episodes=10)
+        each for game in games for player in players for each in collected(game, player=player, episodes=10)
     ]
     few = chosen(played, 8)
     assert [each.game_id for each in few] == [game for game in games for _ in range(4)]
@@ -93,26 +93,15 @@ def test_a_sample_shows_the_best_and_the_worst_of_every_game():
     assert chosen(few, 99) == few and chosen([], 3) == [] and len(chosen(played, 7)) == 7
 
 
-def test_a_sample_stays_small_and_has_some_of_the_whole_run(tmp_path):
-    """Bytes of a file stay under the limit, whatever is added; files of other sizes keep iterations of the same row."""
-    kept = {}
-    for name, size in (("train-0.jsonl", 200), ("learner-0.tokens", 90)):
-        log = EpisodeLog(tmp_path / name)
-        for iteration in range(200):
-            log.write([{"episode_id": f"train-{iteration}-{n}", "filling": "x" * size} for n in range(4)])
-            thin(log.path, 20_000)
-            assert log.path.stat().st_size <= 20_000
-        there = [json.loads(line)["episode_id"].split("-") for line in log.path.read_text().splitlines()]
-        kept[name] = sorted({int(iteration) for _, iteration, _ in there})
-        assert len(there) == 4 * len(kept[name]), "whole iterations"
-        gaps = np.diff(kept[name][:-1])
-        assert kept[name][0] == 0 and kept[name][-1] == 199 and gaps.max() <= 32
-    few, many = kept.values()
-    assert len(many) > len(few) > 9 and set(few[:-3]) < set(many)
-    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
-    log.path.write_text("no record\n" * 9000)
-    thin(log.path, 1000)
-    thin(tmp_path / "none", 1000)
+def test_of_a_sample_the_newest_bytes_are_kept(tmp_path):
+    log = EpisodeLog(tmp_path / "train-0.jsonl")
+    for iteration in range(200):
+        log.write([{"episode_id": f"train-{iteration}-{n}", "filling": "x" * 90} for n in range(4)])
+        shorten(log.path, 20_000)
+        assert log.path.stat().st_size <= 20_000
+    names = [record["episode_id"] for record in read_log(log.path)]
+    assert len(names) > 60 and names == [f"train-{n // 4}-{n % 4}" for n in range(800)][-len(names) :]
+    shorten(tmp_path / "none", 1000)
 
 
 def test_what_is_played_again_stands_in_no_log_before(tmp_path):

@@ -208,7 +208,7 @@ def engine_metrics(before: Mapping[str, float], after: Mapping[str, float], wall
 
 
 class RunnerGroup:
-    """Deals plans to healthy remote runners, or to the local one (:class:`~rllib_lmgame.rollouts.sources.Runners`).
+    """Deals plans to healthy remote runners, or to the local one.
 
     ``timeout_s`` limits the wait for answers, and for a runner where none is left; ``heal`` restarts what died, runners
     only if ``restarts``.

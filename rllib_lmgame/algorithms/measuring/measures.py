@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from rllib_lmgame.algorithms.games import roles_of
 from rllib_lmgame.base.errors import ConfigError
@@ -22,9 +22,11 @@ from rllib_lmgame.rollouts.batch_inference import Answer, NotAnswered, ask, ask_
 from rllib_lmgame.rollouts.game_calls import run_to_end
 from rllib_lmgame.rollouts.plans import EpisodePlan
 from rllib_lmgame.rollouts.records import GameConfig, PlayResult
-from rllib_lmgame.rollouts.runner_config import RunnerConfig
 from rllib_lmgame.rollouts.seats import Generate
 from rllib_lmgame.rollouts.sources import AgentMapper
+
+if TYPE_CHECKING:
+    from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 
 AT_ONCE = 2048
 """Decisions that are asked about at once."""
@@ -97,7 +99,7 @@ def _columns(measure: Measure, averaged: bool) -> tuple[str, ...]:
 
 
 def measured_columns(
-    config: RunnerConfig, settings: Sequence[Any], games: Sequence[GameConfig], *, averaged: bool = False
+    config: AlgorithmConfig, settings: Sequence[Any], games: Sequence[GameConfig], *, averaged: bool = False
 ) -> tuple[tuple[str, ...], ...]:
     """Paths of the numbers that :func:`measure_policies` gives; with ``averaged`` also of the last iterate."""
     agent_mapper = AgentMapper(config)
@@ -109,7 +111,7 @@ def measured_columns(
 
 
 def measure_policies(
-    config: RunnerConfig,
+    config: AlgorithmConfig,
     settings: Sequence[Any],
     games: Sequence[GameConfig],
     heal: Callable[[], None] | None = None,
@@ -147,7 +149,7 @@ def measure_policies(
     return result
 
 
-def profiles(config: RunnerConfig, agent_mapper: AgentMapper, game: GameConfig) -> dict[tuple[str, ...], Seats]:
+def profiles(config: AlgorithmConfig, agent_mapper: AgentMapper, game: GameConfig) -> dict[tuple[str, ...], Seats]:
     """Assignments to measure: trained policies take all seats, also those of untrained players.
 
     Returns: One assignment named ``()``, or one per trained policy where several may take the same seat.
@@ -193,7 +195,7 @@ def _numbers(key: str, measure: Measure, game: GameConfig, policies: AskedPolici
 
 
 def _with_engines(
-    config: RunnerConfig,
+    config: AlgorithmConfig,
     game: GameConfig,
     seats: Seats,
     use: Callable[[AskedPolicies], Mapping[str, float]],
@@ -231,7 +233,7 @@ class AskedPolicies:
 
     def __init__(
         self,
-        config: RunnerConfig,
+        config: AlgorithmConfig,
         seats: Seats,
         generate: Mapping[str, Generate],
         game: GameConfig,

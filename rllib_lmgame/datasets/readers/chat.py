@@ -7,12 +7,13 @@ of a message. In AgentGym's format only messages with ``loss: true`` are.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 from rllib_lmgame.base.errors import ConfigError, did_you_mean
 from rllib_lmgame.base.text import shown
 from rllib_lmgame.datasets.readers import lmrl_gym
+from rllib_lmgame.datasets.readers.fields import ChatExample as ChatExample
 from rllib_lmgame.datasets.readers.fields import list_of, number_of, text_of, unpacked
 from rllib_lmgame.policies.chat.chat_datasets import (
     ASSISTANT,
@@ -26,7 +27,7 @@ from rllib_lmgame.policies.chat.chat_datasets import (
 )
 from rllib_lmgame.policies.chat.template import REASONING_KEYS
 
-AUTO, LOG = "auto", "log"
+LOG = "log"
 SPEAKERS = {
     **{role: role for role in ROLES},
     "developer": SYSTEM,
@@ -40,32 +41,14 @@ _KEPT = ("tool_calls", "name", "tool_call_id")
 _RETURNS, _LEVELS, _GAMES = ("reward", "return"), ("item_id", "level"), ("game", "env")
 
 
-@dataclass(frozen=True)
-class ChatExample:
-    """One conversation of a file.
-
-    Attributes:
-        where: File and line.
-        game, level: For selection; empty if unknown.
-        episode_return, success: Result, if it is known.
-        rewards: Reward of each trained reply; if only the return is known, the last one has it. ``None``: unknown, or
-            the record is one step of an episode.
-        ended: The episode was not truncated.
-    """
-
-    where: str
-    transcript: Transcript
-    game: str = ""
-    level: str = ""
-    episode_return: float | None = None
-    success: bool | None = None
-    rewards: tuple[float, ...] | None = None
-    ended: bool = True
+def is_log(record: Mapping[str, Any]) -> bool:
+    """Whether a record is of an episode log."""
+    return "trajectories" in record or "final_observations" in record
 
 
 def form_of(record: Mapping[str, Any]) -> str:
     """The format of a record. Raises: ValueError: it is unknown."""
-    if "trajectories" in record or "final_observations" in record:
+    if is_log(record):
         return LOG
     found = next((form for form, (is_one, _) in FORMS.items() if is_one(record)), None)
     if found is None:
@@ -74,38 +57,33 @@ def form_of(record: Mapping[str, Any]) -> str:
     return found
 
 
-def read_record(record: Mapping[str, Any], form: str, where: str) -> ChatExample:
+def read_record(record: Mapping[str, Any], where: str) -> ChatExample:
     """The conversation in a record. Raises: ConfigError: names ``where`` and what is wrong."""
     try:
-        own = form_of(record) if form == AUTO else form
-        parsed = FORMS[own][1](record)
-        messages = tuple(parsed.messages)
-        if not any(said.learnt for said in messages):
+        parsed = FORMS[form_of(record)][1](record)
+        learnt = parsed.transcript.learnt
+        if not learnt:
             raise ValueError("nothing of it is learnt: it has no reply of the assistant, or none with a loss")
-        first = next(place for place, said in enumerate(messages) if said.learnt)
-        if not first:
+        if not learnt[0]:
             raise ValueError("it begins with a learnt reply, and nothing stands before that")
         success = record.get("success")
-        return ChatExample(
-            where,
-            Transcript(messages, tuple(_tools(record.get("tools"))), apart=parsed.apart),
+        return replace(
+            parsed,
+            transcript=replace(parsed.transcript, tools=tuple(_tools(record.get("tools")))),
             game=_first(record, _GAMES),
             level=parsed.level or _first(record, _LEVELS),
-            episode_return=parsed.episode_return,
             success=success if isinstance(success, bool) else parsed.success,
-            rewards=_rewards_of(parsed, sum(bool(said.learnt) for said in messages)),
-            ended=parsed.ended,
+            rewards=_rewards_of(parsed, len(learnt)),
+            where=where,
         )
     except ValueError as error:
         raise ConfigError("data", f"{where}: {error}") from None
 
 
-def _rewards_of(parsed: lmrl_gym.Parsed, replies: int) -> tuple[float, ...] | None:
-    """Reward of each trained reply, as in :class:`ChatExample`."""
-    if not parsed.whole:
-        return None
-    if parsed.rewards is not None and len(parsed.rewards) == replies:
-        return parsed.rewards
+def _rewards_of(parsed: ChatExample, replies: int) -> tuple[float, ...] | None:
+    """Reward of each trained reply; ``None``: unknown."""
+    if parsed.rewards is not None and len(parsed.rewards) in (0, replies):
+        return parsed.rewards or None
     return None if parsed.episode_return is None else (*[0.0] * (replies - 1), parsed.episode_return)
 
 
@@ -129,10 +107,7 @@ def read_pair(record: Mapping[str, Any], where: str) -> tuple[ChatExample, ChatE
             before += [Message(said.role, said.text, more=said.more) for said in sides[0][:shared]]
             sides = [side[shared:] for side in sides]
         if not before and isinstance(record["chosen"], str) and isinstance(record["rejected"], str):
-            raise ValueError(
-                "chosen and rejected are texts, which need a prompt beside them; what both begin with is found in "
-                "lists of messages"
-            )
+            raise ValueError("chosen and rejected are texts, which need a prompt beside them")
         if not before:
             raise ValueError("chosen and rejected begin differently and have no prompt; a pair is of one level")
         for key, side in zip(("chosen", "rejected"), sides, strict=True):
@@ -141,10 +116,11 @@ def read_pair(record: Mapping[str, Any], where: str) -> tuple[ChatExample, ChatE
         if list(map(_words, sides[0])) == list(map(_words, sides[1])):
             raise ValueError("chosen and rejected say the same")
         tools, game = tuple(_tools(record.get("tools"))), _first(record, _GAMES)
-        made = [
-            ChatExample(where, Transcript((*before, *side), tools), game, _first(record, _LEVELS)) for side in sides
-        ]
-        return made[0], made[1]
+        level = _first(record, _LEVELS)
+        chosen, rejected = (
+            ChatExample(Transcript((*before, *side), tools), level=level, game=game, where=where) for side in sides
+        )
+        return chosen, rejected
     except ValueError as error:
         raise ConfigError("data", f"{where}: {error}") from None
 
@@ -218,15 +194,18 @@ def _prompt_and_completion(record: Mapping[str, Any]) -> Iterator[Message]:
                 yield said if learnt else Message(said.role, said.text, more=said.more)
 
 
+Reader = Callable[[Mapping[str, Any]], ChatExample]
+
+
 def _with(*keys: str) -> Callable[[Mapping[str, Any]], bool]:
     return lambda record: record.keys() >= {*keys}
 
 
-def _parsed(read: Callable[[Mapping[str, Any]], Iterator[Message]]) -> Callable[[Mapping[str, Any]], lmrl_gym.Parsed]:
-    return lambda record: lmrl_gym.Parsed(tuple(read(record)), _return_of(record))
+def _parsed(read: Callable[[Mapping[str, Any]], Iterator[Message]]) -> Reader:
+    return lambda record: ChatExample(Transcript(tuple(read(record))), _return_of(record))
 
 
-FORMS: Mapping[str, tuple[Callable[[Mapping[str, Any]], bool], Callable[[Mapping[str, Any]], lmrl_gym.Parsed]]] = {
+FORMS: Mapping[str, tuple[Callable[[Mapping[str, Any]], bool], Reader]] = {
     "agentgym": (_is_agentgym, _parsed(_agentgym)),
     "sharegpt": (_with("conversations"), _parsed(_conversations)),
     "messages": (_with("messages"), _parsed(_messages)),

@@ -1,12 +1,37 @@
-"""Fields of records in other formats; a wrong field is a ``ValueError`` that names it."""
+"""What readers make of a record, and its fields; a wrong field is a ``ValueError`` that names it."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from rllib_lmgame.base.text import is_writable, shown
+from rllib_lmgame.policies.chat.chat_datasets import Transcript
+
+
+@dataclass(frozen=True)
+class ChatExample:
+    """One conversation of a file.
+
+    Attributes:
+        episode_return, success: Result, if it is known.
+        game, level: For selection; empty if unknown.
+        rewards: Reward of each trained reply; if only the return is known, the last one has it. ``None``: unknown;
+            empty: the record is one step of an episode.
+        ended: The episode was not truncated.
+        where: File and line.
+    """
+
+    transcript: Transcript
+    episode_return: float | None = None
+    success: bool | None = None
+    level: str = ""
+    rewards: tuple[float, ...] | None = None
+    ended: bool = True
+    game: str = ""
+    where: str = ""
 
 
 def list_of(record: Mapping[str, Any], key: str, of: str = "messages") -> list[Any]:

@@ -1,7 +1,8 @@
 """An order of the items of a list for each seed, without a list of the order.
 
-A seed of 31 bits is an order (the upper 11) and a place in it (the lower 20). Places of one order that follow each
-other are items one after another, each once before any comes again; then another order of all begins.
+A seed of 31 bits is an order (the upper 11) and a place in it (the lower 20); further bits are those of later places.
+Places of one order that follow each other are items one after another, each once before any comes again; then another
+order of all begins.
 """
 
 from __future__ import annotations
@@ -10,19 +11,19 @@ import hashlib
 
 _BITS = 20
 PLACES = 2**_BITS
-"""Places that seeds of one order tell apart."""
+"""Places that seeds of 31 bits tell apart."""
 
 _ROUNDS = 4
 
 
 def seed_of_place(order: int, place: int) -> int:
-    """The seed of a place, below :data:`PLACES`, in one of 2,048 orders."""
-    return (order % 2**11) << _BITS | place
+    """The seed of a place in one of 2,048 orders."""
+    return (place // PLACES) << 31 | (order % 2**11) << _BITS | place % PLACES
 
 
 def item_of_seed(seed: int, count: int) -> int:
     """Which of ``count`` items a seed means."""
-    order, place = seed >> _BITS, seed % PLACES
+    order, place = seed >> _BITS & 2**11 - 1, (seed >> 31) * PLACES + seed % PLACES
     return permuted(place % count, count, f"{order} {place // count}")
 
 

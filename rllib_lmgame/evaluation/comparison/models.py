@@ -140,7 +140,7 @@ class PoliciesOfRun:
 
     def sessions(self) -> Sessions:
         assert self._loaded is not None
-        return self._loaded.runner
+        return self._loaded.runner.hooks
 
     def identity(self) -> dict[str, Any]:
         policies = self.config.language_model_policies()

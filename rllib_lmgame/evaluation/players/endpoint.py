@@ -124,12 +124,12 @@ class EndpointSeat(Seat):
     _said: str | None = None
 
     async def act(self, session: GameSession, observation: Observation, call: GameCall) -> str:
-        if self.max_tokens is not None and self.response_tokens >= self.max_tokens:
+        if self.max_tokens is not None and self.numbers.response_tokens >= self.max_tokens:
             raise OutOfTokens(StopReason.TOKEN_BUDGET)
         answer = await self._answer(observation)
         self._turns += 1
-        self.response_tokens += answer.tokens or 0
-        self.prompt_tokens += answer.prompt_tokens or 0
+        self.numbers.response_tokens += answer.tokens or 0
+        self.numbers.prompt_tokens += answer.prompt_tokens or 0
         self._said = self._whole(answer)
         parsed = self.conversation.reply(self._said)
         self._note, self.thought = parsed.error, parsed.think
@@ -143,7 +143,9 @@ class EndpointSeat(Seat):
 
     async def _answer(self, observation: Observation) -> Answer:
         messages = self.conversation.prompt(observation, self._note)
-        most = self.sampling["max_tokens"] if self.max_tokens is None else self.max_tokens - self.response_tokens
+        most = (
+            self.sampling["max_tokens"] if self.max_tokens is None else self.max_tokens - self.numbers.response_tokens
+        )
         sampling = {**self.sampling, "max_tokens": min(self.sampling["max_tokens"], most)}
         try:
             return await self.client.answer(messages, **sampling, seed=stable_seed(self.seed, self._turns))

@@ -158,7 +158,7 @@ OnDone = Callable[[list[Generation]], None]
 
 
 class ThreadedEngine:
-    """A :class:`~rllib_lmgame.inference.protocol.DeviceEngine` over a :class:`Core`, its ``core_class``.
+    """An engine over a :class:`Core`, its ``core_class``. Its methods are coroutines, so one actor serves many clients.
 
     Args:
         model_dir: Hugging Face directory or hub id.
@@ -203,6 +203,7 @@ class ThreadedEngine:
         self._stats = EngineStats()
 
     async def start(self) -> None:
+        """Load the model; returns when the first request can be served."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="lmgame-engine", daemon=True)
             self._thread.start()
@@ -223,7 +224,7 @@ class ThreadedEngine:
             raise
 
     async def update_weights(self, state: Mapping[str, Any], version: int) -> str:
-        """See :meth:`~rllib_lmgame.inference.protocol.InferenceEngine.update_weights`.
+        """Drain, load Hugging Face named tensors, reset the prefix cache; returns the checksum of what is loaded.
 
         Raises: WeightUpdateError: The weights do not fit the model or hold NaN, or loading failed. Every request is
         then answered with an error until an update succeeds.
@@ -240,6 +241,7 @@ class ThreadedEngine:
             await self._call(lambda core: self._load_adapter(core, name, directory, version))
 
     async def pause(self) -> None:
+        """Hold new requests and wait for running ones, until :meth:`resume`."""
         self._check_alive()
         drained: Future[None] = Future()
 
@@ -316,6 +318,9 @@ class ThreadedEngine:
         self._post(abort)
 
     async def call(self, method: str, *args: Any, **kwargs: Any) -> Any:
+        """Run an operation of the backend: ``sleep``, ``wake_up``, or ``worker_call`` (its first argument names a
+        weight-transfer operation of vLLM's workers).
+        """
         return await self._call(lambda core: core.call(method, *args, **kwargs))
 
     def accept_version(self, version: int) -> None:
@@ -448,7 +453,6 @@ class ThreadedEngine:
         return EngineStats(**{f: getattr(self._stats, f) for f in EngineStats.__dataclass_fields__})
 
     def _end_pauses(self) -> None:
-        """Tell those who wait for running requests that there are none."""
         drained, self._drained = self._drained, []
         for future in drained:
             _settle(future, self._check_alive)

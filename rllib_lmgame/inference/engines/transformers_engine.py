@@ -181,10 +181,7 @@ class TransformersCore(Core):
         self, model_dir: str, options: InferenceOptions, context_length: int, seed: int, trust_remote_code: bool
     ) -> None:
         if options.tensor_parallel_size > 1:
-            raise ConfigError(
-                "inference.tensor_parallel_size",
-                "the Transformers engine does not split a model; set it to 1 or use engine: vllm",
-            )
+            raise ConfigError("inference.tensor_parallel_size", "must be 1 with engine: transformers")
         on_gpu = options.num_gpus_per_engine > 0 and torch.cuda.is_available()
         self._device = torch.device("cuda" if on_gpu else "cpu")
         if not on_gpu:
@@ -200,11 +197,9 @@ class TransformersCore(Core):
         self._window = getattr(text, "sliding_window", None)
         others = self._layer_kinds - {FULL, SLIDING} or ({"recurrence"} if self._model._is_stateful else set())
         if others:
-            raise ConfigError(
-                "inference.engine",
-                f"the Transformers engine serves full and sliding attention, but this {text.model_type} model has "
-                f"layers of another kind ({', '.join(sorted(others))}); use engine: vllm",
-            )
+            kinds = ", ".join(sorted(others))
+            why = f"this {text.model_type} model has layers of another kind ({kinds}); use engine: vllm"
+            raise ConfigError("inference.engine", why)
         fix_rope(self._model, context_length)
         self.vocab_size = int(self._model.get_input_embeddings().weight.shape[0])
         self.context_length = context_length
@@ -275,7 +270,6 @@ class TransformersCore(Core):
     def fill_stats(self, stats: EngineStats) -> None:
         stats.prompt_tokens_computed = self._computed
         stats.running, stats.waiting = len(self._running), len(self._waiting) + len(self._to_score)
-        stats.extra |= {"engine": "transformers", "threads": torch.get_num_threads()}
 
     def sleep(self) -> None:
         """Free the cache and move the weights to host memory (GPU only)."""
@@ -445,10 +439,8 @@ def _load_model(model_dir: str, arguments: Mapping[str, Any]) -> Any:
     config = AutoConfig.from_pretrained(model_dir, trust_remote_code=arguments["trust_remote_code"])
     attention = str(arguments.get("attn_implementation") or config._attn_implementation or "")
     if "/" in attention and not arguments["trust_remote_code"]:  # Transformers asks nobody before it runs these.
-        raise ConfigError(
-            "language_model.trust_remote_code",
-            f"is off, but {model_dir!r} asks for attention code from a hub, {attention!r}",
-        )
+        why = f"is off, but {model_dir!r} asks for attention code from a hub, {attention!r}"
+        raise ConfigError("language_model.trust_remote_code", why)
     if getattr(config.get_text_config(decoder=True), "attn_logit_softcapping", None) is not None:
         arguments = {"attn_implementation": "eager", **arguments}  # SDPA would leave the capping out.
     try:

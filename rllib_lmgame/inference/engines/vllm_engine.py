@@ -161,7 +161,10 @@ class VLLMCore(Core):
                 self._by_text.pop(output.request_id, None)
                 was_scored = self._scored.pop(output.request_id, None) is not None
                 reason = "stop" if was_scored or output.request_id in ended else str(output.finish_reason)
-                finished.append(_finished(output.request_id, ids, logprobs, reason))
+                if reason not in _STOP_REASONS:
+                    raise EngineDeadError(f"vLLM ended request {output.request_id!r} with {reason!r}")
+                columns = np.array(ids, np.int32), np.array(logprobs, np.float32)
+                finished.append(Generation(output.request_id, *columns, _STOP_REASONS[reason]))
         if ended:
             self._client.abort_requests(ended)
         return finished
@@ -219,9 +222,6 @@ class VLLMCore(Core):
     def fill_stats(self, stats: EngineStats) -> None:
         stats.prompt_tokens_computed = self._computed
         stats.running, stats.waiting = self._client.engine_core.scheduler.get_request_counts()
-        import torch
-
-        stats.extra |= {"engine": "vllm", "threads": torch.get_num_threads()}
 
     def close(self) -> None:
         self._client.shutdown()
@@ -287,7 +287,6 @@ def values_into_worker(worker: Any, source: Mapping[str, Any] | str) -> None:
 
 
 def _tensors(source: Mapping[str, Any] | str) -> Mapping[str, Any]:
-    """Tensors, or those in a safetensors file."""
     if not isinstance(source, str):
         return source
     from safetensors.torch import load_file
@@ -387,7 +386,6 @@ def _engine_args(
 
 
 def _device_args(options: InferenceOptions, context_length: int) -> dict[str, Any]:
-    """What only the engine on a GPU takes, or only the one on CPU."""
     if options.on_gpu:
         return {
             "gpu_memory_utilization": options.gpu_memory_utilization,
@@ -415,16 +413,10 @@ def _check_installed(on_cpu: bool) -> None:
         raise MissingDependencyError(
             f"vLLM is not usable here ({error}): {command}, or set inference.engine: transformers"
         ) from error
-    if on_cpu and not current_platform.is_cpu():
-        raise ConfigError(
-            "inference.num_gpus_per_engine",
-            f"is 0, but the installed vLLM is built for GPUs: set it, or `pip uninstall vllm` and {command}",
-        )
-    if not on_cpu and current_platform.is_cpu():
-        raise ConfigError(
-            "inference.num_gpus_per_engine",
-            f"asks for GPUs, but the installed vLLM is built for CPUs: {command}",
-        )
+    if on_cpu != current_platform.is_cpu():
+        says, built = ("is 0", "GPUs") if on_cpu else ("asks for GPUs", "CPUs")
+        why = f"{says}, but the installed vLLM is built for {built}; `pip uninstall vllm` and {command}"
+        raise ConfigError("inference.num_gpus_per_engine", why)
 
 
 def _checkpoint_shapes(model_dir: str) -> tuple[dict[str, tuple[int, ...]], bool]:
@@ -468,7 +460,6 @@ def _sampling_params(spec: SamplingSpec) -> Any:
 
 
 def _personal(params: Any, request: GenerationRequest) -> Any:
-    """A copy of shared sampling parameters with the request's own seed and choices."""
     own = copy.copy(params)
     if request.sampling.seed is not None and request.sampling.temperature > 0:
         own.seed = request.sampling.seed & (2**63 - 1)
@@ -480,9 +471,3 @@ def _personal(params: Any, request: GenerationRequest) -> Any:
 
 
 _STOP_REASONS = {"stop": StopReason.EOS, "length": StopReason.MAX_TOKENS}
-
-
-def _finished(request_id: str, ids: list[int], logprobs: list[float], reason: str) -> Generation:
-    if reason not in _STOP_REASONS:
-        raise EngineDeadError(f"vLLM ended request {request_id!r} with {reason!r}")
-    return Generation(request_id, np.array(ids, np.int32), np.array(logprobs, np.float32), _STOP_REASONS[reason])

@@ -18,7 +18,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
-import inspect
 import logging
 import os
 import re
@@ -30,13 +29,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from rllib_lmgame.inference.engines.threaded import ThreadedEngine
 from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.inference.protocol import (
     EngineDeadError,
     EngineStats,
     Generation,
-    GenerationRequest,
-    InferenceEngine,
     Packed,
     WeightUpdateError,
     decode_requests,
@@ -69,14 +67,17 @@ class EngineSpec:
     tokenizer: str | None = None
 
 
-def make_engine(spec: EngineSpec) -> InferenceEngine:
+def make_engine(spec: EngineSpec) -> ThreadedEngine:
     """The engine ``spec`` describes, not started."""
-    cls = spec.options.engine.engine_class()
-    model = spec.model if isinstance(spec.model, str) else str(spec.model.directory())
-    settings = {name: getattr(spec, name) for name in ("context_length", "seed", "version", "trust_remote_code")}
-    if spec.tokenizer is not None and "tokenizer" in inspect.signature(cls).parameters:
-        settings["tokenizer"] = spec.tokenizer
-    engine: InferenceEngine = cls(model, spec.options, **settings)
+    engine: ThreadedEngine = spec.options.engine.engine_class()(
+        spec.model if isinstance(spec.model, str) else str(spec.model.directory()),
+        spec.options,
+        context_length=spec.context_length,
+        seed=spec.seed,
+        version=spec.version,
+        trust_remote_code=spec.trust_remote_code,
+        tokenizer=spec.tokenizer,
+    )
     return engine
 
 
@@ -96,7 +97,6 @@ async def alone_on_card(options: InferenceOptions) -> AsyncIterator[None]:
         await asyncio.get_running_loop().run_in_executor(None, fcntl.flock, descriptor, fcntl.LOCK_EX)
         yield
     finally:
-        fcntl.flock(descriptor, fcntl.LOCK_UN)
         os.close(descriptor)
 
 
@@ -194,12 +194,8 @@ class EngineActor:
         if self._refusal is not None:
             version = await self._engine.version()
             box.put([failed(r.request_id, f"{self._spec.name}: {self._refusal}", version) for r in requests])
-        elif hasattr(self._engine, "submit"):
-            self._engine.submit(requests, box.on_done)
         else:
-            for request in requests:
-                task = asyncio.ensure_future(self._generate(request, box))
-                task.add_done_callback(_raise_in_log)
+            self._engine.submit(requests, box.on_done)
 
     async def poll(self, client_id: str, max_wait_s: float) -> tuple[str, str | None, Packed]:
         """Incarnation, refusal if there is one, and replies that finished, or none after ``max_wait_s``."""
@@ -226,7 +222,7 @@ class EngineActor:
         box.waiting.difference_update(ids)
         if request_ids is None:
             del self._mailboxes[client_id]
-        if self._engine is not None and hasattr(self._engine, "abort"):
+        if self._engine is not None:
             self._engine.abort(ids)
 
     async def update_weights(
@@ -280,13 +276,9 @@ class EngineActor:
                 await self._engine.update_adapter(adapter, directory, version)
         return checksum
 
-    async def confirm_weights(self, version: int) -> None:
-        """After a restart: the weights this actor was created with are those of ``version``."""
+    async def confirm_weights(self) -> None:
+        """After a restart: the weights this actor was created with are the right ones."""
         await self.start()
-        if await self._engine.version() != version:
-            raise WeightUpdateError(
-                f"{self._spec.name} holds weights version {await self._engine.version()}, not {version}"
-            )
         self._accept()
 
     async def refuse(self, reason: str) -> None:
@@ -358,7 +350,6 @@ class EngineActor:
 
     @property
     def _refusal(self) -> str | None:
-        """Why requests are refused, if they are."""
         return next(iter(self._refusals.values()), None)
 
     def _begin_update(self, version: int, adapter: str | None = None) -> None:
@@ -394,9 +385,6 @@ class EngineActor:
         logger.error("%s ends: %s", self._spec.name, reason)
         asyncio.get_running_loop().call_later(LAST_REPLIES_S, os._exit, 1)
 
-    async def _generate(self, request: GenerationRequest, box: Mailbox) -> None:
-        box.put([await self._engine.generate(request)])
-
 
 def _was_restarted() -> bool:
     import ray
@@ -406,10 +394,3 @@ def _was_restarted() -> bool:
     with warnings.catch_warnings():  # Ray's own property calls a deprecated one
         warnings.simplefilter("ignore")
         return bool(ray.get_runtime_context().was_current_actor_reconstructed)
-
-
-def _raise_in_log(task: asyncio.Future[None]) -> None:
-    if not task.cancelled() and task.exception() is not None:
-        task.get_loop().call_exception_handler(
-            {"message": "an engine raised for a request", "exception": task.exception()}
-        )

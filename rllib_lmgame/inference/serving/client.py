@@ -135,11 +135,13 @@ class EngineClient:
     async def generate(self, request: GenerationRequest, key: str | None = None) -> Generation:
         """Sample one reply; ``key`` is the game whose prefix it continues, by default the id up to its last ``/``."""
         self._attach()
-        link = await self._pick(key or request.request_id.rpartition("/")[0] or None)
-        if link is None:
+        key = key or request.request_id.rpartition("/")[0] or None
+        index = self._router.route(key)
+        if index is None and (index := await self._route_when_up(key)) is None:
             names = ", ".join(k.name for k in self._links)
             error = f"no engine came up within {self._timeout:g} s, or until the run was stopped; waited for {names}"
             return failed(request.request_id, error, -1)
+        link = self._links[index]
         if request.request_id in link.waiting:
             return failed(request.request_id, f"request id {request.request_id!r} is already on its way", -1)
         waiting = link.waiting[request.request_id] = Waiting(self._loop.create_future(), self._loop.time())
@@ -158,11 +160,6 @@ class EngineClient:
 
     def forget(self, key: str) -> None:
         self._router.forget(key)
-
-    def route(self, key: str) -> str | None:
-        """Name of the engine a game's next request goes to; ``None`` while every engine is down."""
-        index = self._router.route(key)
-        return None if index is None else self._links[index].name
 
     def close(self) -> None:
         """Forget every request, here and in the engines."""
@@ -188,12 +185,6 @@ class EngineClient:
             self._mark(link, link.handle is not None)
             if link.handle is None:
                 link.task = loop.create_task(self._reconnect(link))
-
-    async def _pick(self, key: str | None) -> Link | None:
-        index = self._router.route(key)
-        if index is None:
-            index = await self._route_when_up(key)
-        return None if index is None else self._links[index]
 
     async def _route_when_up(self, key: str | None) -> int | None:
         """The engine of a game once one is up; ``None`` if that took too long or the run is to stop."""
@@ -322,7 +313,6 @@ class EngineClient:
 
 
 def _abort(handle: Any, *args: Any) -> None:
-    """Tell an engine to stop; that does not matter if it is gone."""
     try:
         handle.abort.remote(*args)
     except Exception as error:

@@ -296,7 +296,7 @@ class EngineGroup:
                 reason = f"{again}; waiting for the learners' next push"
                 ray.get(self._handles[name].refuse.remote(reason), timeout=ANSWER_S)
             else:
-                ray.get(self._handles[name].confirm_weights.remote(self._specs[name].version), timeout=ANSWER_S)
+                ray.get(self._handles[name].confirm_weights.remote(), timeout=ANSWER_S)
         except (ray.exceptions.RayActorError, ray.exceptions.OutOfMemoryError):
             self._stopped.wait(0.2)
 

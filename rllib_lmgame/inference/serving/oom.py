@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import re
 
-_REPORT = re.compile(r"killed due to the node running low on memory")
-_NODE = re.compile(r"was ([\d.]+)GB used / ([\d.]+)GB limit")
-_KILLED = re.compile(r"Selected to kill: \((.*?)\)\s*(?:\n|\]|$)", re.DOTALL)
-_PROCESS = re.compile(
-    r"task name=(?P<task>[^,]*), .*?pid=(?P<pid>\d+), actual memory used=(?P<held>[\d.]+)GB", re.DOTALL
-)
+_REPORT = "killed due to the node running low on memory"
+_KILLED = re.compile(r"Selected to kill: .*?task name=([^,]*), .*?pid=(\d+), actual memory used=([\d.]+)GB", re.DOTALL)
 
 LEARNER_KEYS = (
     "config.token_ppo.max_tokens_per_microbatch, config.token_ppo.head_chunk_tokens, or set "
@@ -30,18 +26,11 @@ _LOWER = {
 
 def oom_line(text: str) -> str | None:
     """One line: which process Ray killed as memory ran out, and what to lower; ``None`` if ``text`` reports none."""
-    if not _REPORT.search(text):
+    if _REPORT not in text:
         return None
-    node = _NODE.search(text)
-    used = f" ({node[1]} of {node[2]} GB in use)" if node else ""
-    selected = _KILLED.search(text)
-    process = _PROCESS.search(selected[0]) if selected else None
-    if process is None:
-        return f"the node ran out of memory{used} and Ray killed a process; lower {LEARNER_KEYS}"
-    what, keys = next(
-        (entry for part, entry in _LOWER.items() if part in process["task"]), (process["task"], "what it holds")
-    )
-    return (
-        f"the node ran out of memory{used}: Ray killed {what} (pid {process['pid']}), which held {process['held']} "
-        f"GB; lower {keys}"
-    )
+    killed = _KILLED.search(text)
+    if killed is None:
+        return f"the node ran out of memory and Ray killed a process; lower {LEARNER_KEYS}"
+    task, pid, held = killed.groups()
+    what, keys = next((entry for part, entry in _LOWER.items() if part in task), (task, "what it holds"))
+    return f"the node ran out of memory: Ray killed {what} (pid {pid}), which held {held} GB; lower {keys}"
