@@ -510,12 +510,11 @@ def test_a_short_token_and_a_port_in_use_are_refused(tmp_path: Any, capfd: pytes
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        for protocol in ("openenv", "mrlm"):
-            assert main(["serve", "--games", LAKE, "--protocol", protocol, "--port", str(port)]) == 2
+        assert main(["serve", "--games", LAKE, "--port", str(port)]) == 2
         assert main(["serve", "--policy", "hf:/nowhere", "--port", str(port)]) == 2  # Said before a model is loaded.
     first, *others = capfd.readouterr().err.splitlines()
     assert "its first line must be 8 to 4096" in first
-    assert others == [f"error: --port: cannot listen at 127.0.0.1:{port}: Address already in use"] * 3
+    assert others == [f"error: --port: cannot listen at 127.0.0.1:{port}: Address already in use"] * 2
 
 
 def test_openenvs_validator_passes() -> None:

@@ -11,7 +11,6 @@ import pytest
 from aiohttp import web
 from served_games import TOKEN, running, serving
 
-from rllib_lmgame.cli.main import main
 from rllib_lmgame.envs.contract.base import GameError
 from rllib_lmgame.envs.games.adapted.agentgym.server import Server
 from rllib_lmgame.envs.registry import make_session
@@ -111,11 +110,6 @@ def test_a_session_that_is_closed_while_it_begins_a_game_leaves_none() -> None:
             assert served.pool.begun == 1
 
     asyncio.run(play())
-
-
-def test_protocols_are_named(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["serve", "--games", LAKE, "--protocol", "telnet"]) == 2
-    assert "invalid choice: 'telnet'" in capsys.readouterr().err
 
 
 def test_a_token_that_a_server_says_again_stands_in_no_message() -> None:
