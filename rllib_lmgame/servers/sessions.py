@@ -3,24 +3,17 @@
 Guarantees, each tested:
 
 1. There are never more clients than places; one that leaves, or is cut off, frees its place and ends its game.
-2. A client that holds its place by an id, and no connection, loses it when it says nothing for too long.
-3. What one client waits for keeps no other waiting.
+2. What one client waits for keeps no other waiting.
 """
 
 from __future__ import annotations
 
-import asyncio
 import re
 import secrets
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar
-
-from aiohttp import web
-from aiohttp.typedefs import Handler
 
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.base.http_server import open_to_all
 from rllib_lmgame.base.step_timer import CALL_LIMIT_S
 from rllib_lmgame.envs.contract.session import GameSession
 from rllib_lmgame.envs.contract.splits import SPLIT_CHOICES
@@ -42,15 +35,6 @@ MOST_SEED = 2**31 - 1
 _NAME = re.compile(r"[\w.-]{1,100}", re.ASCII)
 
 
-def always(content: Any) -> Handler:
-    """A handler that gives everybody this JSON."""
-
-    async def answer(request: web.Request) -> web.Response:
-        return web.json_response(content)
-
-    return open_to_all(answer)
-
-
 class FullError(RuntimeError):
     """All places are taken."""
 
@@ -64,7 +48,6 @@ class ServedGame:
         config: Game and options.
         seating: Who plays where a client does not say it; ``None``: the client takes all seats.
         agents: Its seats.
-        instructions: Its rules.
         splits: Splits of its levels; none in games of others, whose seeds are all there is.
     """
 
@@ -72,7 +55,6 @@ class ServedGame:
     config: GameConfig
     seating: Seating | None
     agents: tuple[str, ...]
-    instructions: str
     splits: tuple[str, ...]
 
     def at(self, split: str | None) -> GameConfig:
@@ -121,10 +103,6 @@ class SessionPool:
     begun: int = 0
     sessions: Sessions = field(default_factory=_Kept)
 
-    def bases(self, game: ServedGame) -> tuple[str, ...]:
-        """Prefixes of a game's addresses."""
-        return ("", f"/{game.name}") if len(self.games) == 1 else (f"/{game.name}",)
-
     def enter(self) -> Client:
         """A place. Raises: FullError."""
         if self.active >= self.most:
@@ -134,12 +112,10 @@ class SessionPool:
 
 
 class Client:
-    """One client's place, with one game at a time; its requests are answered one after another."""
+    """One client's place, with one game at a time."""
 
     def __init__(self, pool: SessionPool) -> None:
         self._pool = pool
-        self._busy = asyncio.Lock()
-        self._here = True
         self.episode: ServedEpisode | None = None
 
     async def reset(self, game: ServedGame, seating: Seating | None, seed: int | None, split: str | None) -> View:
@@ -158,101 +134,28 @@ class Client:
         config = game.at(split)
         level = secrets.randbelow(MOST_SEED) if seed is None else seed
         options = TextRolloutOptions(episode_timeout_s=LONGEST_EPISODE_S, env_step_timeout_s=self._pool.call_limit_s)
-        async with self._busy:
-            await self._end_game()
-            if not self._here:
-                raise GameLostError("the session was closed")
-            self._pool.begun += 1
-            plan = EpisodePlan(f"served-{self._pool.begun}", 0, level, "", 0)
-            seats = game.seating if seating is None else seating
-            self.episode = ServedEpisode(config, seats, plan, self._pool.sessions, options)
-            return await self._waited(self.episode.begin())
+        await self._end_game()
+        self._pool.begun += 1
+        plan = EpisodePlan(f"served-{self._pool.begun}", 0, level, "", 0)
+        seats = game.seating if seating is None else seating
+        self.episode = ServedEpisode(config, seats, plan, self._pool.sessions, options)
+        return await self.episode.begin()
 
     async def reply(self, text: str) -> View:
         """Reply in the game. Raises: GameLostError: it is lost, over, or was not begun."""
-        async with self._busy:
-            if self.episode is None:
-                raise GameLostError("no game is begun; reset begins one")
-            return await self._waited(self.episode.reply(text))
-
-    async def _waited(self, view: Awaitable[View]) -> View:
-        """Wait for the next view; the game ends if the client disconnects meanwhile."""
-        try:
-            return await view
-        except asyncio.CancelledError:
-            await self._end_game()
-            raise
-
-    @property
-    def busy(self) -> bool:
-        return self._busy.locked()
+        if self.episode is None:
+            raise GameLostError("no game is begun; reset begins one")
+        return await self.episode.reply(text)
 
     async def leave(self) -> None:
         """Give the place back; the game ends wherever it is."""
-        if self._here:
-            self._here = False
-            self._pool.active -= 1
-            await self._end_game()
+        self._pool.active -= 1
+        await self._end_game()
 
     async def _end_game(self) -> None:
         episode, self.episode = self.episode, None
         if episode is not None:
             await episode.leave()
-
-
-class Holder(Protocol):
-    """State of a client between requests."""
-
-    client: Client
-
-
-H = TypeVar("H", bound=Holder)
-
-
-class HeldSessions(Generic[H]):
-    """Places that clients hold by an id from one request to the next."""
-
-    def __init__(self, pool: SessionPool) -> None:
-        self._pool = pool
-        self._holders: dict[Any, H] = {}
-        self._timers: dict[Any, asyncio.TimerHandle] = {}
-        self._leaving: set[asyncio.Task[None]] = set()
-
-    def enter(self, name: Any, holder: Callable[[Client], H]) -> H:
-        """A place for ``name``, which has none. Raises: FullError."""
-        self._holders[name] = holder(self._pool.enter())
-        self._wait(name)
-        return self._holders[name]
-
-    def of(self, name: Any) -> H | None:
-        """The holder of the session ``name``; restarts its idle timer."""
-        if name not in self._holders:
-            return None
-        self._timers[name].cancel()
-        self._wait(name)
-        return self._holders[name]
-
-    async def leave(self, name: Any) -> None:
-        """Give a place back, if it is there."""
-        holder = self._holders.pop(name, None)
-        if holder is not None:
-            self._timers.pop(name).cancel()
-            await holder.client.leave()
-
-    async def close(self) -> None:
-        """Give all places back."""
-        for name in list(self._holders):
-            await self.leave(name)
-
-    def _wait(self, name: Any) -> None:
-        self._timers[name] = asyncio.get_running_loop().call_later(self._pool.idle_s, self._expire, name)
-
-    def _expire(self, name: Any) -> None:
-        if self._holders[name].client.busy:
-            return self._wait(name)
-        task = asyncio.create_task(self.leave(name))
-        self._leaving.add(task)
-        return task.add_done_callback(self._leaving.discard)
 
 
 async def open_games(games: Mapping[str, GameConfig], seating: Seating | None = None) -> dict[str, ServedGame]:
@@ -272,7 +175,7 @@ async def open_games(games: Mapping[str, GameConfig], seating: Seating | None = 
             seated(seating, session)
             has_splits = "split" in getattr(options_of(config.env), "model_fields", ())
             splits = tuple(split for split in SPLIT_CHOICES if has_splits)
-            found[short] = ServedGame(short, config, seating, session.agent_ids, session.instructions, splits)
+            found[short] = ServedGame(short, config, seating, session.agent_ids, splits)
         finally:
             abandon(session)
     return found

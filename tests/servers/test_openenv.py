@@ -84,29 +84,6 @@ def test_a_game_is_played_over_a_web_socket() -> None:
     asyncio.run(play())
 
 
-def test_a_game_is_played_over_http_by_its_episode_id() -> None:
-    async def play() -> None:
-        async with serving(openenv_app, LAKE, "lmgame/TicTacToe-v0", most=1) as served:
-            base = "/FrozenLake-v0"
-            assert (await served.get("/list_environments"))[1] == ["FrozenLake-v0", "TicTacToe-v0"]
-            status, first = await served.post(f"{base}/reset", {"seed": 3, "split": "test"})
-            name = first["observation"]["metadata"]["episode_id"]
-            assert status == 200 and served.pool.active == 1
-            status, full = await served.post(f"{base}/reset")
-            assert (status, full["detail"]["code"]) == (503, "CAPACITY_REACHED")
-            for reply in expert(LAKE, 3, split="test"):
-                status, answer = await served.post(f"{base}/step", {"action": {"message": reply}, "episode_id": name})
-            assert answer["done"] and answer["reward"] == 1 and served.pool.active == 0
-            status, gone = await served.post(f"{base}/step", {"action": {"message": "Up"}, "episode_id": name})
-            assert (status, gone["detail"]["code"]) == (404, "SESSION_ERROR")
-            await served.post(f"{base}/reset", {"episode_id": "mine"})
-            assert (await served.get(f"{base}/state?episode_id=mine"))[1]["step_count"] == 0
-            assert (await served.get(f"{base}/state"))[1]["episode_id"] is None
-            assert (await served.post("/reset"))[0] == 404, "which game of two?"
-
-    asyncio.run(play())
-
-
 def test_what_a_server_is_is_told_without_a_token_and_nothing_else() -> None:
     async def ask() -> None:
         async with serving(openenv_app, LAKE) as served, aiohttp.ClientSession() as stranger:
@@ -118,34 +95,30 @@ def test_what_a_server_is_is_told_without_a_token_and_nothing_else() -> None:
             assert schema["action"]["required"] == ["message"] and set(schema) >= {"observation", "state"}
             document = (await served.get("/openapi.json"))[1]
             assert document["info"]["version"] == "1.0.0"
-            assert {"/reset", "/step", "/state"} <= set(document["paths"])
+            assert set(document["paths"]) == {"/health", "/metadata", "/schema", "/mcp"}
             for wrong in ({"json": {}}, {"data": "{"}):
                 assert (await served.post("/mcp", **wrong))[1]["error"]["code"] == -32601
             asked = {"jsonrpc": "2.0", "id": 7, "method": "tools/list"}
             assert (await served.post("/mcp", asked))[1]["id"] == 7
-            for path in ("/state", "/ws"):
-                assert (await served.get(path))[0] == 401
-            assert (await served.post("/reset", {}))[0] == 401
+            assert (await served.get("/ws"))[0] == 401
             for words in ("Bearer wrong", "Basic dG9rZW46d3Jvbmc=", "Basic !", "Bearer", "Bearer ä", "Basic /zr/"):
-                status, text = await served.get("/state", headers={"Authorization": words})
+                status, text = await served.get("/ws", headers={"Authorization": words})
                 assert status == 401 and "Bearer TOKEN" in text
             host, port = served.url.removeprefix("http://").split(":")
             reader, writer = await asyncio.open_connection(host, int(port))
-            writer.write(b"GET /state HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer \xff\r\n\r\n")
+            writer.write(b"GET /ws HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer \xff\r\n\r\n")
             assert b" 401 " in await reader.readline()
             writer.close()
             in_address = served.url.replace("http://", f"http://token:{TOKEN}@")
-            async with stranger.get(in_address + "/state") as response:
-                assert response.status == 200
             async with stranger.ws_connect(in_address + "/ws") as socket:
                 assert (await said(socket, "reset"))["type"] == "observation"
             served.http = known
             assert (await served.get("/nowhere"))[0] == 404
         async with serving(openenv_app, LAKE, token=None) as served:
-            assert (await served.get("/state"))[0] == 200
-            assert (await served.get("/state", headers={"Origin": "http://evil.example"}))[0] == 403
+            assert (await served.get("/health"))[0] == 200
+            assert (await served.get("/health", headers={"Origin": "http://evil.example"}))[0] == 403
             for name, status in (("evil.example:80", 403), ("[", 403), ("localhost:1", 200), ("[::1]:1", 200)):
-                assert (await served.get("/state", headers={"Host": name}))[0] == status, name
+                assert (await served.get("/health", headers={"Host": name}))[0] == status, name
 
     asyncio.run(ask())
 
@@ -192,11 +165,6 @@ def test_nonsense_is_answered_with_its_code_and_the_session_goes_on() -> None:
                 await socket.send_str("x" * (CUT_OFF_BYTES + 1))
                 closed = await socket.receive()
                 assert closed.type is aiohttp.WSMsgType.CLOSE and closed.data == 1009
-            assert (await served.post("/reset", data="{"))[0] == 422
-            assert (await served.post("/reset", [1]))[0] == 422
-            assert (await served.post("/reset", {"episode_id": 3}))[0] == 422
-            assert (await served.post("/step", {"action": {}}))[0] == 422
-            assert (await served.post("/reset", data="x" * (MOST_BYTES + 1)))[0] == 413
 
     asyncio.run(talk())
 
@@ -390,11 +358,9 @@ def test_who_says_nothing_has_left() -> None:
                 answer = await socket.receive_json()
                 assert answer["data"]["code"] == "SESSION_ERROR" and "0.01 s" in answer["data"]["message"]
                 assert (await socket.receive()).type is aiohttp.WSMsgType.CLOSE
-            await served.post("/reset", {"episode_id": "mine"})
             async with asyncio.timeout(30):
                 while served.pool.active:
                     await asyncio.sleep(0.01)
-            assert (await served.get("/state?episode_id=mine"))[0] == 404
 
     asyncio.run(play())
 
@@ -468,8 +434,8 @@ def test_the_command_serves_until_it_is_interrupted() -> None:
         assert url.startswith("http://token:") and "@127.0.0.1:" in url
 
         async def ask() -> None:
-            async with aiohttp.ClientSession() as http, http.get(url + "/state") as response:
-                assert (await response.json())["env_id"] == "lake"
+            async with aiohttp.ClientSession() as http, http.get(url + "/metadata") as response:
+                assert (await response.json())["name"] == "lake"
 
         asyncio.run(ask())
         os.kill(command.process.pid, signal.SIGINT)

@@ -4,41 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import random
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from aiohttp import web
-from served_games import TOKEN, running, serving
+from served_games import TOKEN, running
 
 from rllib_lmgame.envs.contract.base import GameError
 from rllib_lmgame.envs.games.adapted.agentgym.server import Server
 from rllib_lmgame.envs.registry import make_session
 from rllib_lmgame.rollouts.records import GameConfig
-from rllib_lmgame.servers.openenv import openenv_app
-from rllib_lmgame.servers.served_episode import REMOTE, GameLostError, RemoteSeat
-from rllib_lmgame.servers.sessions import HeldSessions, SessionPool, open_games
+from rllib_lmgame.servers.served_episode import REMOTE, RemoteSeat
+from rllib_lmgame.servers.sessions import SessionPool, open_games
 from tests.envs.begun import begun
 
 LAKE, KUHN, TIC_TAC_TOE = (f"lmgame/{name}-v0" for name in ("FrozenLake", "KuhnPoker", "TicTacToe"))
-
-
-def test_who_waits_for_its_game_does_not_expire_and_who_says_nothing_does() -> None:
-    async def play() -> None:
-        places: HeldSessions[Any] = HeldSessions(pool := SessionPool({}, idle_s=1e6))
-        held = {name: places.enter(name, lambda client: SimpleNamespace(client=client)) for name in ("busy", "idle")}
-        async with held["busy"].client._busy:
-            for name in held:
-                places._expire(name)
-            await asyncio.sleep(0)
-            await asyncio.sleep(0)
-            assert places.of("busy") is held["busy"] and places.of("idle") is None and pool.active == 1
-        places._expire("busy")
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        assert places.of("busy") is None and pool.active == 0
-
-    asyncio.run(play())
 
 
 @pytest.mark.parametrize("name", ["KuhnPoker", "IteratedPrisonersDilemma", "PublicGoods"])
@@ -92,22 +72,6 @@ def test_one_seat_against_a_scripted_player_earns_its_result() -> None:
         assert earned == view.infos["X"]["result"] and {*view.rewards} == {"X"}
         await client.leave()
         pool.sessions.close()
-
-    asyncio.run(play())
-
-
-def test_a_session_that_is_closed_while_it_begins_a_game_leaves_none() -> None:
-    async def play() -> None:
-        async with serving(openenv_app, LAKE) as served:
-            client, (game,) = served.pool.enter(), served.pool.games.values()
-            await client.reset(game, None, 0, None)
-            again = asyncio.create_task(client.reset(game, None, 1, None))
-            await asyncio.sleep(0)  # Now it waits for the end of the first game.
-            assert client.busy
-            await client.leave()
-            with pytest.raises(GameLostError, match="the session was closed"):
-                await again
-            assert served.pool.begun == 1
 
     asyncio.run(play())
 
