@@ -1,5 +1,5 @@
-"""Text games. Importing this package, or ``rllib_lmgame``, registers them: ``gymnasium.make("lmgame/Sokoban-v0")``
-works, and so does ``from rllib_lmgame.envs import kuhn_poker_v0``. No game is imported before it is made.
+"""Text games. Importing this package registers them: ``gymnasium.make("lmgame/Sokoban-v0")`` works, and so does
+``from rllib_lmgame.envs import kuhn_poker_v0``. No game is imported before it is made.
 """
 
 from __future__ import annotations

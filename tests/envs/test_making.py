@@ -22,7 +22,7 @@ from rllib_lmgame.envs.registry import own_games
 FOR_SEVERAL = [spec for spec in own_games().values() if spec.kind != "gymnasium"]
 MADE = [
     "import gymnasium; env = gymnasium.make('rllib_lmgame:lmgame/Sokoban-v0', max_turns=7)",
-    "import rllib_lmgame, gymnasium; env = gymnasium.make('lmgame/Sokoban-v0', max_turns=7)",
+    "import rllib_lmgame.envs, gymnasium; env = gymnasium.make('lmgame/Sokoban-v0', max_turns=7)",
     "import rllib_lmgame; env = rllib_lmgame.make('lmgame/Sokoban-v0', max_turns=7); "
     "from gymnasium.spaces import Text; import gymnasium; gymnasium.make('lmgame/Maze-v0')",
 ]
