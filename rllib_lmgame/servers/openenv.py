@@ -45,6 +45,8 @@ CLOSING_S = 2.0
 
 INVALID_JSON, UNKNOWN_TYPE, VALIDATION_ERROR = "INVALID_JSON", "UNKNOWN_TYPE", "VALIDATION_ERROR"
 EXECUTION_ERROR, CAPACITY_REACHED, SESSION_ERROR = "EXECUTION_ERROR", "CAPACITY_REACHED", "SESSION_ERROR"
+NO_TOOLS = {"jsonrpc": "2.0", "error": {"code": -32601, "message": "games have no tools"}, "id": None}
+"""The answer to JSON-RPC of the Model Context Protocol."""
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -193,7 +195,7 @@ class _Served:
         told["openapi.json"] = openapi(self._game.name)
         for name, content in told.items():
             app.router.add_get(f"{base}/{name}", _always(content))
-        app.router.add_post(f"{base}/mcp", open_to_all(_json_rpc))
+        app.router.add_post(f"{base}/mcp", _always(NO_TOOLS))
         app.router.add_get(f"{base}/ws", self._socket)
 
     async def close(self, app: web.Application) -> None:
@@ -271,7 +273,7 @@ async def _answered(episode: Episode, text: str | bytes) -> dict[str, Any] | Non
     if kind == "state":
         return {"type": "state", "data": episode.state()}
     if kind == "mcp":
-        return {"type": "mcp", "data": _no_tools(data)}
+        return {"type": "mcp", "data": NO_TOOLS}
     if kind == "close":
         return None
     raise WireError(UNKNOWN_TYPE, f"Unknown message type: {json.dumps(kind)[:100]}")
@@ -284,18 +286,3 @@ def _always(content: Any) -> Handler:
         return web.json_response(content)
 
     return open_to_all(answer)
-
-
-async def _json_rpc(request: web.Request) -> web.Response:
-    try:
-        asked = json_files.parse(await request.read())
-    except ValueError:
-        asked = None
-    return web.json_response(_no_tools(asked))
-
-
-def _no_tools(asked: Any) -> dict[str, Any]:
-    """The answer to JSON-RPC: games have no tools that the Model Context Protocol could call."""
-    name = asked.get("id") if isinstance(asked, dict) else None
-    error = {"code": -32601, "message": "games have no tools"}
-    return {"jsonrpc": "2.0", "error": error, "id": name if isinstance(name, str | int) else None}

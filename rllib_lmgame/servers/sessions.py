@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.step_timer import CALL_LIMIT_S
-from rllib_lmgame.envs.contract.session import GameSession
 from rllib_lmgame.envs.contract.splits import SPLIT_CHOICES
 from rllib_lmgame.envs.registry import game_spec, options_of
 from rllib_lmgame.rollouts.game_calls import abandon, open_session
@@ -28,8 +27,6 @@ from rllib_lmgame.servers.served_episode import GameLostError, Seating, ServedEp
 
 MOST_BYTES = 1 << 18
 """Of one message: the longest reply that a game reads, in any way to write it, is shorter."""
-MOST_KEPT = 8
-"""Games of one kind that are kept for the next clients."""
 LONGEST_EPISODE_S = 7 * 86_400.0
 MOST_SEED = 2**31 - 1
 _NAME = re.compile(r"[\w.-]{1,100}", re.ASCII)
@@ -72,16 +69,6 @@ class ServedGame:
         return game_spec(self.config.env).summary or self.config.env
 
 
-class _Kept(Sessions):
-    """Keeps a few games, where an env runner keeps as many as it plays at once."""
-
-    def release(self, game: GameConfig, session: GameSession) -> None:
-        if len(self._sessions[game.key]) < MOST_KEPT:
-            super().release(game, session)
-        else:
-            abandon(session)
-
-
 @dataclass
 class SessionPool:
     """The games and the places.
@@ -101,7 +88,7 @@ class SessionPool:
     call_limit_s: float = CALL_LIMIT_S
     active: int = 0
     begun: int = 0
-    sessions: Sessions = field(default_factory=_Kept)
+    sessions: Sessions = field(default_factory=Sessions)
 
     def enter(self) -> Client:
         """A place. Raises: FullError."""

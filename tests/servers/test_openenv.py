@@ -96,10 +96,7 @@ def test_what_a_server_is_is_told_without_a_token_and_nothing_else() -> None:
             document = (await served.get("/openapi.json"))[1]
             assert document["info"]["version"] == "1.0.0"
             assert set(document["paths"]) == {"/health", "/metadata", "/schema", "/mcp"}
-            for wrong in ({"json": {}}, {"data": "{"}):
-                assert (await served.post("/mcp", **wrong))[1]["error"]["code"] == -32601
-            asked = {"jsonrpc": "2.0", "id": 7, "method": "tools/list"}
-            assert (await served.post("/mcp", asked))[1]["id"] == 7
+            assert (await served.post("/mcp", {}))[1]["error"]["code"] == -32601
             assert (await served.get("/ws"))[0] == 401
             for words in ("Bearer wrong", "Basic dG9rZW46d3Jvbmc=", "Basic !", "Bearer", "Bearer ä", "Basic /zr/"):
                 status, text = await served.get("/ws", headers={"Authorization": words})
@@ -207,8 +204,9 @@ async def deaf(port: int) -> asyncio.StreamWriter:
         b"GET /ws HTTP/1.1\r\nHost: h\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
         b"Sec-WebSocket-Key: MDAwMDAwMDAwMDAwMDAwMA==\r\nAuthorization: Bearer " + TOKEN.encode() + b"\r\n\r\n"
     )
-    text = json.dumps({"type": "mcp", "data": {"jsonrpc": "2.0", "method": "a", "id": "y" * 60_000}}).encode()
-    frame = b"\x81\xfe" + len(text).to_bytes(2, "big") + bytes(4) + text
+    said = ({"type": "reset", "data": {"of_others": "y" * 200}}, {"type": "step", "data": {"message": "y" * 60_000}})
+    texts = [json.dumps(each).encode() for each in said]  # The answer to a step says it again.
+    frame = b"".join(b"\x81\xfe" + len(text).to_bytes(2, "big") + bytes(4) + text for text in texts)
     reader, writer = await connected(f"http://127.0.0.1:{port}", begun)
     await reader.readuntil(b"\r\n\r\n")
     writer.transport.pause_reading()  # type: ignore[attr-defined]
@@ -311,8 +309,6 @@ def test_clients_that_are_killed_leave_no_session() -> None:
                     await asyncio.sleep(0.01)
             tables = [task for task in asyncio.all_tasks() if "play_one" in repr(task)]
             assert not tables
-            kept = served.pool.sessions._sessions
-            assert sum(map(len, kept.values())) <= 8
 
     asyncio.run(play())
 
@@ -333,7 +329,7 @@ def test_a_game_that_hangs_or_raises_costs_its_own_session_alone() -> None:
             assert code == "EXECUTION_ERROR" and "the game is lost (timeout): " in message and "0.5" in message
             assert (await said(socket, "reset"))["type"] == "observation", "the session goes on"
             code, message = await refused(socket, "step", message="raise")
-            assert code == "EXECUTION_ERROR" and "RuntimeError: broken, see own data/x.txt or y" in message
+            assert code == "EXECUTION_ERROR" and "RuntimeError: broken, see /srv/" in message
             assert (await refused(socket, "step", message="win"))[0] == "EXECUTION_ERROR"
             served.pool.call_limit_s = 600.0
             await said(socket, "reset")
