@@ -605,38 +605,6 @@ def arms_of(hint: Any) -> tuple[Any, ...]:
     return typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
 
 
-def default_text(default: Any) -> str:
-    """A default as YAML would have it; of a long text its beginning."""
-    if default is REQUIRED:
-        return "must be given"
-    text = yaml_text(_plain(default))
-    return text if len(text) <= 100 else f'{text[:60].rsplit(" ", 1)[0]} ..."'
-
-
-def _plain(value: Any) -> Any:
-    """A group as YAML would have it: its type alone if nothing else is set, else what is set."""
-    if not isinstance(value, Group):
-        return value
-    kind = tag_of(type(value))
-    said = {key: _plain(value_at(value, key)) for key in sorted(given(value))}
-    return value_at(value, kind) if kind and said.keys() <= {kind} else said
-
-
-def yaml_text(value: Any) -> str:
-    """A simple value as it stands in YAML."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, str):
-        return value if value and re.fullmatch(r"[\w./-]+", value) else f'"{value}"'
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(yaml_text(v) for v in value) + "]"
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{k}: {yaml_text(v)}" for k, v in value.items()) + "}"
-    return f"{value:g}" if isinstance(value, float) else str(value)
-
-
 def type_name(hint: Any) -> str:
     """An annotation as a reader of YAML knows it."""
     names = {
