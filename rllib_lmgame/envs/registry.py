@@ -67,7 +67,6 @@ class GameSpec:
         solver: Whether ``expert_action`` gives an answer.
         defaults: ``env_config`` values that make a variant.
         family: Title below which it is listed.
-        module: Module below ``rllib_lmgame.envs`` by which it is imported as PettingZoo's games are.
         own: It is part of this package, as the index says: its calls need no watch (unless the game says that they take
             long), and a stranger's file may name it.
     """
@@ -84,7 +83,6 @@ class GameSpec:
     solver: bool = False
     defaults: Mapping[str, Any] = field(default_factory=dict)
     family: str = "Games of other packages"
-    module: str = ""
     own: bool = False
 
     @classmethod
