@@ -6,7 +6,7 @@ option may be another group::
     kl: KLOptions | None = option(None, "...")            # kl: {as: reward}, or null
 
 A group with a :func:`tag` may be given as the tag's value alone: ``kl: reward`` is ``kl: {as: reward}``. An option
-that is one of several groups, by their ``type``, is annotated with :class:`Parts`::
+that is one of several groups, by their ``type``, is annotated with the registry of them::
 
     policy_loss: Annotated[Any, POLICY_LOSSES] = option("clip", "...")     # policy_loss: {type: gspo, clip_low: 3.0e-4}
 
@@ -23,10 +23,10 @@ import re
 import sys
 import types
 import typing
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cache
 from string import Formatter
-from typing import Annotated, Any, NamedTuple, Protocol, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 from pydantic.fields import FieldInfo
@@ -194,17 +194,6 @@ class Group(BaseModel):
         return {kind: values} if kind else values
 
 
-class Parts(Protocol):
-    """Annotation of an option that is one of several groups: ``policy_loss: Annotated[Any, POLICY_LOSSES]``."""
-
-    @property
-    def classes(self) -> Iterable[Any]:
-        """The groups that are known."""
-
-    def class_of(self, choice: Any) -> Any:
-        """The group of a value."""
-
-
 @dataclasses.dataclass(frozen=True)
 class Option:
     """A declared option, or a group of options in a group.
@@ -214,7 +203,7 @@ class Option:
         name: Of the field.
         hint: Its type.
         group: The group that it is, or ``None``.
-        parts: Of which groups it is one, by their ``type``; of parts that are classes, see :class:`Parts`.
+        parts: The registry of groups of which it is one, by their ``type``.
     """
 
     key: str
@@ -222,7 +211,7 @@ class Option:
     field: FieldInfo
     hint: Any
     group: Any
-    parts: Parts | None = None
+    parts: Any = None
 
     def group_of(self, value: Any) -> Any:
         """The group that it is with such a value. Raises: ConfigError: if it names none."""

@@ -126,7 +126,7 @@ class Client:
         plan = EpisodePlan(f"served-{self._pool.begun}", 0, level, "", 0)
         seats = game.seating if seating is None else seating
         self.episode = ServedEpisode(config, seats, plan, self._pool.sessions, options)
-        return await self.episode.begin()
+        return await self.episode.next_view()
 
     async def reply(self, text: str) -> View:
         """Reply in the game. Raises: GameLostError: it is lost, over, or was not begun."""
