@@ -17,7 +17,8 @@ from __future__ import annotations
 import asyncio
 import json
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 from uuid import uuid4
@@ -31,8 +32,8 @@ from rllib_lmgame.base.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.base.http_server import guard, open_to_all
 from rllib_lmgame.envs.contract.base import MAX_TEXT
 from rllib_lmgame.servers.openenv_forms import SCHEMA, VERSION, Action, Reset, State, openapi
-from rllib_lmgame.servers.served_episode import GameLostError, View
-from rllib_lmgame.servers.sessions import MOST_BYTES, Client, FullError, ServedGame, SessionPool
+from rllib_lmgame.servers.served_episode import GameLostError, ServedEpisode, View
+from rllib_lmgame.servers.sessions import MOST_BYTES, FullError, ServedGame, SessionPool
 
 CUT_OFF_BYTES = 1 << 22
 """A connection that sends more in one message is closed (1009)."""
@@ -66,8 +67,9 @@ class WireError(Exception):
 class Episode:
     """One client's episode: what it was begun with, and what each of its seats has been shown."""
 
+    pool: SessionPool
     game: ServedGame
-    client: Client
+    played: ServedEpisode | None = None
     episode_id: str | None = None
     shown: dict[str, str] = field(default_factory=dict)
     said: dict[str, Any] = field(default_factory=dict)
@@ -77,8 +79,13 @@ class Episode:
     last_info: dict[str, Any] = field(default_factory=dict)
 
     async def reset(self, asked: Reset) -> dict[str, Any]:
-        """Begin an episode. Raises: WireError."""
-        view = await _played(self.client.reset(self.game, asked.seats, asked.seed, asked.split))
+        """Leave the game in play, and begin another one. Raises: WireError."""
+        with _said_on_the_wire():
+            config = self.game.at(asked.split)
+            await self.leave()
+            seats = self.game.seating if asked.seats is None else asked.seats
+            self.played = self.pool.begin(config, seats, asked.seed)
+            view = await self.played.next_view()
         self.episode_id = asked.episode_id or str(uuid4())
         self.shown, self.steps, self.last_reward, self.last_info = {}, 0, 0.0, {}
         self.said = {"episode_id": self.episode_id, "env_id": self.game.name}
@@ -88,11 +95,20 @@ class Episode:
 
     async def step(self, message: str) -> dict[str, Any]:
         """Reply. Raises: WireError."""
-        view = await _played(self.client.reply(message))
+        with _said_on_the_wire():
+            if self.played is None:
+                raise GameLostError("no game is begun; reset begins one")
+            view = await self.played.reply(message)
         self.steps += 1
         if view.replied is not None:
             self.shown[view.replied] = f"{self.shown.get(view.replied, '')}\n\n[{view.replied}] {message[:MAX_TEXT]}"
         return self._answer(view)
+
+    async def leave(self) -> None:
+        """End the game wherever it is."""
+        played, self.played = self.played, None
+        if played is not None:
+            await played.leave()
 
     def state(self) -> dict[str, Any]:
         """What OpenEnv calls the state: nothing of it is the game's own, which would be a secret."""
@@ -108,9 +124,8 @@ class Episode:
         ).model_dump()
 
     def _answer(self, view: View) -> dict[str, Any]:
-        episode = self.client.episode
-        agents, prompt = (episode.agents, episode.instructions) if episode is not None else (self.game.agents, "")
-        number = {agent: place for place, agent in enumerate(agents)}
+        assert self.played is not None
+        prompt, number = self.played.instructions, {agent: n for n, agent in enumerate(self.played.agents)}
         text = view.observation.text
         before = self.shown.get(view.agent)
         self.shown[view.agent] = f"{prompt}\n\n{text}".lstrip("\n") if before is None else f"{before}\n\n{text}"
@@ -159,14 +174,15 @@ def _invalid(*errors: Mapping[str, Any]) -> WireError:
     return WireError(VALIDATION_ERROR, f"Invalid message: {said}", errors=told)
 
 
-async def _played(view: Any) -> View:
+@contextmanager
+def _said_on_the_wire() -> Iterator[None]:
+    """Raises: WireError: what is wrong with a seat or split, or that the game is lost."""
     try:
-        found: View = await view
+        yield
     except ConfigError as error:
         raise _invalid({"type": "value_error", "loc": ["data", error.path], "msg": error.message}) from None
     except (GameLostError, MissingDependencyError) as error:
         raise WireError(EXECUTION_ERROR, str(error)) from None
-    return found
 
 
 def openenv_app(pool: SessionPool, token: str | None) -> web.Application:
@@ -210,19 +226,19 @@ class _Served:
         socket = web.WebSocketResponse(heartbeat=PING_S, max_msg_size=CUT_OFF_BYTES)
         await socket.prepare(request)
         self._sockets.add(socket)
+        episode = Episode(self._pool, self._game)
         try:
-            client = self._pool.enter()
+            with self._pool.place():
+                try:
+                    await self._talk(socket, episode)
+                finally:
+                    await episode.leave()
         except FullError as error:
             await socket.send_json(WireError(CAPACITY_REACHED, str(error)).message())
             await socket.close(code=WSCloseCode.TRY_AGAIN_LATER)
-            return socket
-        try:
-            await self._talk(socket, Episode(self._game, client))
         except ConnectionError:  # The client is gone.
             if request.transport is not None:
                 request.transport.abort()
-        finally:
-            await client.leave()
         await socket.close()
         return socket
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from rllib_lmgame.base.errors import ConfigError
@@ -23,7 +24,7 @@ from rllib_lmgame.rollouts.plans import EpisodePlan
 from rllib_lmgame.rollouts.play import Sessions
 from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.rollouts.seats import EpisodeFailed
-from rllib_lmgame.servers.served_episode import GameLostError, Seating, ServedEpisode, View, seated
+from rllib_lmgame.servers.served_episode import Seating, ServedEpisode, seated
 
 MOST_BYTES = 1 << 18
 """Of one message: the longest reply that a game reads, in any way to write it, is shorter."""
@@ -90,59 +91,24 @@ class SessionPool:
     begun: int = 0
     sessions: Sessions = field(default_factory=Sessions)
 
-    def enter(self) -> Client:
-        """A place. Raises: FullError."""
+    @contextmanager
+    def place(self) -> Iterator[None]:
+        """A client's place. Raises: FullError."""
         if self.active >= self.most:
             raise FullError(f"all {self.most} sessions are taken")
         self.active += 1
-        return Client(self)
+        try:
+            yield
+        finally:
+            self.active -= 1
 
-
-class Client:
-    """One client's place, with one game at a time."""
-
-    def __init__(self, pool: SessionPool) -> None:
-        self._pool = pool
-        self.episode: ServedEpisode | None = None
-
-    async def reset(self, game: ServedGame, seating: Seating | None, seed: int | None, split: str | None) -> View:
-        """Leave the game in play, and begin another one.
-
-        Args:
-            game: Which.
-            seating: Who plays; ``None``: as the server says.
-            seed: Of the level; ``None``: any.
-            split: Of the level; ``None``: the server's.
-
-        Raises:
-            GameLostError: it cannot be begun.
-            ConfigError: it has no such split or seats.
-        """
-        config = game.at(split)
+    def begin(self, game: GameConfig, seating: Seating | None, seed: int | None) -> ServedEpisode:
+        """Begin a game, on any level without a ``seed``; without ``seating`` the client takes all seats."""
+        self.begun += 1
         level = secrets.randbelow(MOST_SEED) if seed is None else seed
-        options = TextRolloutOptions(episode_timeout_s=LONGEST_EPISODE_S, env_step_timeout_s=self._pool.call_limit_s)
-        await self._end_game()
-        self._pool.begun += 1
-        plan = EpisodePlan(f"served-{self._pool.begun}", 0, level, "", 0)
-        seats = game.seating if seating is None else seating
-        self.episode = ServedEpisode(config, seats, plan, self._pool.sessions, options)
-        return await self.episode.next_view()
-
-    async def reply(self, text: str) -> View:
-        """Reply in the game. Raises: GameLostError: it is lost, over, or was not begun."""
-        if self.episode is None:
-            raise GameLostError("no game is begun; reset begins one")
-        return await self.episode.reply(text)
-
-    async def leave(self) -> None:
-        """Give the place back; the game ends wherever it is."""
-        self._pool.active -= 1
-        await self._end_game()
-
-    async def _end_game(self) -> None:
-        episode, self.episode = self.episode, None
-        if episode is not None:
-            await episode.leave()
+        plan = EpisodePlan(f"served-{self.begun}", 0, level, "", 0)
+        options = TextRolloutOptions(episode_timeout_s=LONGEST_EPISODE_S, env_step_timeout_s=self.call_limit_s)
+        return ServedEpisode(game, seating, plan, self.sessions, options)
 
 
 async def open_games(games: Mapping[str, GameConfig], seating: Seating | None = None) -> dict[str, ServedGame]:

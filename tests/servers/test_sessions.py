@@ -29,17 +29,18 @@ def test_each_seat_earns_what_the_game_gives_it_and_a_seed_is_a_level(name: str)
 
     async def play() -> None:
         pool = SessionPool(await open_games({"game": GameConfig(env=f"lmgame/{name}-v0", env_config={})}))
-        client = pool.enter()
+        game = pool.games["game"].config
         told: set[tuple[float, ...]] = set()
         for seed in range(6):
             rng, moves, session = random.Random(seed), {}, begun(make_session(f"lmgame/{name}-v0"), seed=seed)
-            view = await client.reset(pool.games["game"], None, seed, None)
+            episode = pool.begin(game, None, seed)
+            view = await episode.next_view()
             assert not any(view.rewards.values())
             while not view.over:
                 before = view.agent
                 assert view.observation.text == session.observe(before).text
                 moves[before] = rng.choice(view.observation.legal_actions)
-                view = await client.reply(moves[before])
+                view = await episode.reply(moves[before])
                 due: Any = {}
                 if {*moves} == {*session.to_act()}:
                     due, moves = session.step(moves).rewards, {}
@@ -47,9 +48,11 @@ def test_each_seat_earns_what_the_game_gives_it_and_a_seed_is_a_level(name: str)
                 assert view.replied == before and view.reward == due.get(before, 0.0)
                 told.add(tuple(view.rewards.values()))
         assert len(told) > 2
-        texts = {(await client.reset(pool.games["game"], None, None, None)).observation.text for _ in range(30)}
+        episodes = [pool.begin(game, None, None) for _ in range(30)]
+        texts = {(await episode.next_view()).observation.text for episode in episodes}
         assert len(texts) == (3 if name == "KuhnPoker" else 1)
-        await client.leave()
+        for episode in episodes:
+            await episode.leave()
         pool.sessions.close()
 
     asyncio.run(play())
@@ -64,13 +67,12 @@ def test_one_seat_against_a_scripted_player_earns_its_result() -> None:
 
     async def play() -> None:
         pool = SessionPool(await open_games({"game": GameConfig(env=TIC_TAC_TOE, env_config={})}))
-        client, earned = pool.enter(), 0.0
-        view = await client.reset(pool.games["game"], ["remote", "minimax"], 0, None)
+        episode, earned = pool.begin(pool.games["game"].config, ["remote", "minimax"], 0), 0.0
+        view = await episode.next_view()
         while not view.over:
-            view = await client.reply(view.observation.legal_actions[-1])
+            view = await episode.reply(view.observation.legal_actions[-1])
             earned += view.rewards["X"]
         assert earned == view.infos["X"]["result"] and {*view.rewards} == {"X"}
-        await client.leave()
         pool.sessions.close()
 
     asyncio.run(play())
