@@ -631,17 +631,14 @@ def check_placeholders(text: str, names: Collection[str], path: str) -> None:
 
     ``str.format`` also obeys widths, conversions and attributes (``{name:999999999}``, ``{name!r}``, ``{name.x}``).
     """
-    allowed = " and ".join(f"{{{name}}}" for name in names)
     try:
-        parts = list(Formatter().parse(text))
-    except ValueError as error:
-        raise ConfigError(
-            path, f"{text!r} cannot be filled in ({error}); {allowed} is all it may hold, braces are written twice"
-        ) from error
-    for _, name, form, conversion in parts:
-        if name is not None and (name not in names or form or conversion):
-            written = "{" + name + (f"!{conversion}" if conversion else "") + (f":{form}" if form else "") + "}"
-            raise ConfigError(path, f"{text!r} cannot be filled in: it holds {written}; {allowed} is all it may hold")
+        found = [rest for _, *rest in Formatter().parse(text)]
+        right = all(name is None or (name in names and not form and not kind) for name, form, kind in found)
+    except ValueError:
+        right = False
+    if not right:
+        allowed = " and ".join(f"{{{name}}}" for name in names)
+        raise ConfigError(path, f"{text!r} cannot be filled in; {allowed} is all it may hold, braces are written twice")
 
 
 def fill_placeholders(text: str, values: Mapping[str, object]) -> str:
