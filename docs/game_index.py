@@ -81,7 +81,6 @@ def _row(cls: Any, module: str, family: str, variant: Variant) -> dict[str, Any]
     if not isinstance(env, gymnasium.Env):
         row["kind"] = "aec" if isinstance(env, AECEnv) else "parallel"
         row["players"] = variant.players or _players(env.options, len(roles))
-        row["module"] = env.metadata["name"]
     if roles != ["player"]:
         row["roles"] = roles
     if cls.extra is not None:

@@ -15,13 +15,13 @@ from rllib_lmgame.base.group import (
     REQUIRED,
     Holds,
     Option,
-    Parts,
     as_data,
     declared,
     is_open,
     tag_of,
     value_schema,
 )
+from rllib_lmgame.base.registry import Registry
 from rllib_lmgame.base.schedule import ScheduleOptions
 from rllib_lmgame.config.algorithms import OWN
 from rllib_lmgame.config.rllib import TAKEN, OtherOptions, RLlibOptions
@@ -110,7 +110,7 @@ def _of_option(each: Option, search: bool) -> Schema:
     return {"description": doc, **one_of(forms), **said}
 
 
-def _parts(parts: Parts, search: bool) -> Iterator[Schema]:
+def _parts(parts: Registry, search: bool) -> Iterator[Schema]:
     """Options of each part; of somebody else's, and where the type is searched, any."""
     first, *others = (of_group(group, search=search) for group in parts.classes)
     for schema in (first, *others):

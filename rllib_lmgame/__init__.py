@@ -1,12 +1,12 @@
 """Language models that learn to play text games, on Ray RLlib, vLLM and DeepSpeed.
 
-Importing the package makes its games known (to Gymnasium those for one player, as soon as it is imported) and loads
-neither torch nor Ray, vLLM or DeepSpeed.
+Importing the package loads neither torch nor Ray, vLLM or DeepSpeed. ``gymnasium.make("rllib_lmgame:lmgame/...")``
+makes a game for one player.
 """
 
+import importlib
+import sys
 from typing import TYPE_CHECKING, Any
-
-from rllib_lmgame.base.gym_registration import register_with_gymnasium
 
 if TYPE_CHECKING:
     from rllib_lmgame.envs import make
@@ -25,4 +25,5 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-register_with_gymnasium()
+if "gymnasium" in sys.modules:
+    importlib.import_module("rllib_lmgame.envs")

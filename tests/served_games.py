@@ -14,7 +14,6 @@ from functools import partial
 from typing import Any
 
 import aiohttp
-import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
@@ -163,16 +162,3 @@ class Hangs(TextGame):
     @property
     def success(self) -> bool:
         return self.won
-
-
-def hanging(monkeypatch: pytest.MonkeyPatch) -> threading.Semaphore:
-    """Released each time that a game of :class:`Hangs` hangs."""
-    hangs, play_move = threading.Semaphore(0), Hangs.play_move
-
-    def counted(game: Hangs, move: str) -> float:
-        if move == "hang":
-            hangs.release()
-        return play_move(game, move)
-
-    monkeypatch.setattr(Hangs, "play_move", counted)
-    return hangs

@@ -6,7 +6,7 @@ option may be another group::
     kl: KLOptions | None = option(None, "...")            # kl: {as: reward}, or null
 
 A group with a :func:`tag` may be given as the tag's value alone: ``kl: reward`` is ``kl: {as: reward}``. An option
-that is one of several groups, by their ``type``, is annotated with :class:`Parts`::
+that is one of several groups, by their ``type``, is annotated with the registry of them::
 
     policy_loss: Annotated[Any, POLICY_LOSSES] = option("clip", "...")     # policy_loss: {type: gspo, clip_low: 3.0e-4}
 
@@ -23,10 +23,10 @@ import re
 import sys
 import types
 import typing
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cache
 from string import Formatter
-from typing import Annotated, Any, NamedTuple, Protocol, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 from pydantic.fields import FieldInfo
@@ -192,17 +192,6 @@ class Group(BaseModel):
         return {kind: values} if kind else values
 
 
-class Parts(Protocol):
-    """Annotation of an option that is one of several groups: ``policy_loss: Annotated[Any, POLICY_LOSSES]``."""
-
-    @property
-    def classes(self) -> Iterable[Any]:
-        """The groups that are known."""
-
-    def class_of(self, choice: Any) -> Any:
-        """The group of a value."""
-
-
 @dataclasses.dataclass(frozen=True)
 class Option:
     """A declared option, or a group of options in a group.
@@ -212,7 +201,7 @@ class Option:
         name: Of the field.
         hint: Its type.
         group: The group that it is, or ``None``.
-        parts: Of which groups it is one, by their ``type``; of parts that are classes, see :class:`Parts`.
+        parts: The registry of groups of which it is one, by their ``type``.
     """
 
     key: str
@@ -220,7 +209,7 @@ class Option:
     field: FieldInfo
     hint: Any
     group: Any
-    parts: Parts | None = None
+    parts: Any = None
 
     def group_of(self, value: Any) -> Any:
         """The group that it is with such a value. Raises: ConfigError: if it names none."""
@@ -603,38 +592,6 @@ def arms_of(hint: Any) -> tuple[Any, ...]:
     return typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
 
 
-def default_text(default: Any) -> str:
-    """A default as YAML would have it; of a long text its beginning."""
-    if default is REQUIRED:
-        return "must be given"
-    text = yaml_text(_plain(default))
-    return text if len(text) <= 100 else f'{text[:60].rsplit(" ", 1)[0]} ..."'
-
-
-def _plain(value: Any) -> Any:
-    """A group as YAML would have it: its type alone if nothing else is set, else what is set."""
-    if not isinstance(value, Group):
-        return value
-    kind = tag_of(type(value))
-    said = {key: _plain(value_at(value, key)) for key in sorted(given(value))}
-    return value_at(value, kind) if kind and said.keys() <= {kind} else said
-
-
-def yaml_text(value: Any) -> str:
-    """A simple value as it stands in YAML."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, str):
-        return value if value and re.fullmatch(r"[\w./-]+", value) else f'"{value}"'
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(yaml_text(v) for v in value) + "]"
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{k}: {yaml_text(v)}" for k, v in value.items()) + "}"
-    return f"{value:g}" if isinstance(value, float) else str(value)
-
-
 def type_name(hint: Any) -> str:
     """An annotation as a reader of YAML knows it."""
     names = {
@@ -672,17 +629,14 @@ def check_placeholders(text: str, names: Collection[str], path: str) -> None:
 
     ``str.format`` also obeys widths, conversions and attributes (``{name:999999999}``, ``{name!r}``, ``{name.x}``).
     """
-    allowed = " and ".join(f"{{{name}}}" for name in names)
     try:
-        parts = list(Formatter().parse(text))
-    except ValueError as error:
-        raise ConfigError(
-            path, f"{text!r} cannot be filled in ({error}); {allowed} is all it may hold, braces are written twice"
-        ) from error
-    for _, name, form, conversion in parts:
-        if name is not None and (name not in names or form or conversion):
-            written = "{" + name + (f"!{conversion}" if conversion else "") + (f":{form}" if form else "") + "}"
-            raise ConfigError(path, f"{text!r} cannot be filled in: it holds {written}; {allowed} is all it may hold")
+        found = [rest for _, *rest in Formatter().parse(text)]
+        right = all(name is None or (name in names and not form and not kind) for name, form, kind in found)
+    except ValueError:
+        right = False
+    if not right:
+        allowed = " and ".join(f"{{{name}}}" for name in names)
+        raise ConfigError(path, f"{text!r} cannot be filled in; {allowed} is all it may hold, braces are written twice")
 
 
 def fill_placeholders(text: str, values: Mapping[str, object]) -> str:

@@ -364,14 +364,9 @@ class Schedules:
         self._in_a_row[key] = row
 
 
-def nearest_whole(value: float) -> int:
-    """The nearest whole number; the higher one of two."""
-    return math.floor(value + 0.5)
-
-
 def typed(key: str, value: float, whole: Collection[str]) -> float:
-    """A value of a schedule as its option takes it; ``whole``: keys whose values are whole numbers."""
-    return nearest_whole(value) if key in whole else float(value)
+    """A value of a schedule as its option takes it; ``whole``: keys whose values are the nearest whole numbers."""
+    return math.floor(value + 0.5) if key in whole else float(value)
 
 
 def _numbers(state: Any, part: str) -> dict[str, float]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 
 from rllib_lmgame.base.text import columns, size_text
 from rllib_lmgame.cli import options
@@ -53,23 +52,7 @@ def fetch_sets(args: argparse.Namespace) -> int:
     return 0
 
 
-@options.command("read a set's files and compare their hashes", Option("NAME", "of `rllib data list`"))
-def verify_set(args: argparse.Namespace) -> int:
-    from rllib_lmgame.downloads.fetch import verify
-    from rllib_lmgame.downloads.places import PREFIX
-
-    name = args.name.removeprefix(PREFIX)
-    problems = verify(name)
-    for problem in problems:
-        print(f"error: {problem}", file=sys.stderr)
-    if problems:
-        print(f"remove what is wrong, and `rllib data fetch {name}` brings it again", file=sys.stderr)
-        return 1
-    print(f"{name}: all files are what they were when they were fetched")
-    return 0
-
-
 command = Actions(
     "Published data sets. A configuration names them data:NAME or data:NAME:PART.",
-    {"list": list_sets, "fetch": fetch_sets, "verify": verify_set},
+    {"list": list_sets, "fetch": fetch_sets},
 )

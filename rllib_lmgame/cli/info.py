@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Iterator
 from contextlib import suppress
 
@@ -21,7 +22,7 @@ def command(args: argparse.Namespace) -> int:
 
 def about_game(game: str) -> Iterator[str]:
     """Print a game's description, its options and an example turn."""
-    from rllib_lmgame.base.group import declared, default_text, type_name
+    from rllib_lmgame.base.group import REQUIRED, declared, type_name
     from rllib_lmgame.base.plugin import find_in_current_directory
     from rllib_lmgame.envs.checking.sample import as_played, docstring_text, example_turn
     from rllib_lmgame.envs.contract.base import GameError
@@ -49,8 +50,16 @@ def about_game(game: str) -> Iterator[str]:
         yield from ("", "options (env_config)")
         rows = [("  key", "default", "type", "")]
         for key, each in declared(group).items():
-            default = default_text(spec.defaults.get(key, each.default))
-            rows.append((f"  {key}", default, type_name(each.hint), each.says.get("doc", "")))
+            default = spec.defaults.get(key, each.default)
+            text = "must be given" if default is REQUIRED else json.dumps(default, ensure_ascii=False, default=str)
+            rows.append(
+                (
+                    f"  {key}",
+                    text if len(text) <= 100 else f"{text[:60]} ...",
+                    type_name(each.hint),
+                    each.says.get("doc", ""),
+                )
+            )
         yield from columns(rows, left=4)
     try:
         turn = example_turn(spec)

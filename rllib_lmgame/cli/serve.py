@@ -1,6 +1,4 @@
-"""``rllib serve``: games for other programs, in the protocols that these speak, or a policy as OpenAI's clients ask
-models.
-"""
+"""``rllib serve``: games for other programs, or a policy as OpenAI's clients ask models."""
 
 from __future__ import annotations
 
@@ -37,8 +35,7 @@ LONGEST_TOKEN = 4096
 
 @options.command(
     "Serve games until Ctrl-C. Programs play them by the protocol of OpenEnv, at http://HOST:PORT/NAME, or at "
-    "http://HOST:PORT if it is one game; or by MRLM's gRPC, as NAME. Or serve a policy to OpenAI's clients, at "
-    "http://HOST:PORT/v1.",
+    "http://HOST:PORT if it is one game. Or serve a policy to OpenAI's clients, at http://HOST:PORT/v1.",
     OneOf(
         Option("--games GAMES...", f"joined by commas, each {FORM}"),
         Option("--policy CHECKPOINT", "a checkpoint, DIR:POLICY or DIR:MEMBER, or hf:DIR_OR_ID"),
@@ -53,7 +50,6 @@ LONGEST_TOKEN = 4096
     Section(
         "with --games",
         env_config("all games"),
-        Option("--protocol {openenv,mrlm}", "what clients speak", default="openenv"),
         Option(
             "--seats PLAYER...",
             "who sits where, in the order of the seats, if a client does not say it: remote (the client), or a "
@@ -86,7 +82,6 @@ def command(args: argparse.Namespace) -> int:
 
 
 async def _serve(args: argparse.Namespace, games: Any, token: str | None) -> None:
-    from rllib_lmgame.servers.mrlm import serve_mrlm
     from rllib_lmgame.servers.openenv import openenv_app
     from rllib_lmgame.servers.sessions import SessionPool, open_games
 
@@ -97,20 +92,13 @@ async def _serve(args: argparse.Namespace, games: Any, token: str | None) -> Non
     def ready(port: int) -> None:
         nonlocal began
         began = True
-        host = in_address(args.host)
-        if args.protocol == "mrlm":
-            said = f", authorization: Bearer {token}" if token is not None and args.token_file is None else ""
-            print(f"{', '.join(served)} at {host}:{port}{said}", flush=True)
-            return
         made = "" if token is None or args.token_file is not None else f"token:{token}@"
         for name in served:
-            print(f"{name} at http://{made}{host}:{port}" + f"/{name}" * (len(served) > 1), flush=True)
+            at = f"http://{made}{in_address(args.host)}:{port}"
+            print(f"{name} at {at}" + f"/{name}" * (len(served) > 1), flush=True)
 
     try:
-        if args.protocol == "mrlm":
-            await serve_mrlm(pool, token, args.host, args.port, ready)
-        else:
-            await listen(openenv_app(pool, token), args.host, args.port, ready, STOP_S, cancels=True)
+        await listen(openenv_app(pool, token), args.host, args.port, ready, STOP_S, cancels=True)
     finally:
         pool.sessions.close()
         if began:

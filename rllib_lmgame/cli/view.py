@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     "--export writes it to a file with the episodes in it, which opens anywhere; --text prints.",
     Option(
         "PATH...",
-        "a run, its trial or checkpoint, the directory of a tournament or evaluation, a log, or a file of "
-        "conversations; several are shown in one list",
+        "a run, its trial or checkpoint, the directory of a tournament or evaluation, or a log; several are shown in "
+        "one list",
         dest="words",
     ),
     OneOf(

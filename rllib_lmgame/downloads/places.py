@@ -130,13 +130,8 @@ def read_source(folder: Path) -> dict[str, Any]:
     Raises: FileNotFoundError: there is none; OSError, ValueError, KeyError, TypeError: it is damaged.
     """
     said = json_files.read_mapping(folder / SOURCE, _MOST_BYTES)
-    files, archives = said["files"], said.get("archives", {})
-    for about in (
-        *json_files.mapping_of(files, "files").values(),
-        *json_files.mapping_of(archives, "archives").values(),
-    ):
+    for about in json_files.mapping_of(said["files"], "files").values():
         json_files.count_of(about["bytes"], "bytes")
-        str(about["sha256"])
     list(said["parts"])
     return said
 

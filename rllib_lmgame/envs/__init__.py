@@ -1,14 +1,11 @@
-"""Text games. Importing this package, or ``rllib_lmgame``, registers them: ``gymnasium.make("lmgame/Sokoban-v0")``
-works, and so does ``from rllib_lmgame.envs import kuhn_poker_v0``. No game is imported before it is made.
+"""Text games. Importing this package registers them: ``make("lmgame/KuhnPoker-v0")`` works, and for those of one player
+``gymnasium.make("lmgame/Sokoban-v0")``. No game is imported before it is made.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from rllib_lmgame.envs.contract.base import GameError
 from rllib_lmgame.envs.contract.session import GameSession, Observation, StepResult
-from rllib_lmgame.envs.modules import add_game_modules
 from rllib_lmgame.envs.registry import (
     GameSpec,
     game_spec,
@@ -24,15 +21,8 @@ __all__ = [
     "make_session", "register_game",
 ]  # fmt: skip
 
-if TYPE_CHECKING:
-
-    def __getattr__(name: str) -> Any:
-        """The modules of games, which type checkers do not see."""
-
-
 if __name__ == "rllib_lmgame.envs":
     register_own_games()
-    add_game_modules()
 else:  # By the link at the top of the repository.
     import importlib
     import sys

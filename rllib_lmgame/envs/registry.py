@@ -3,8 +3,7 @@
 A game can be named by
 
 * an id, ``lmgame/Sokoban-v0``;
-* a task on a server of others, ``agentgym:textcraft``, or an environment there, ``openenv:http://HOST:PORT`` or
-  ``mrlm:ID@HOST:PORT``;
+* a task on a server of others, ``agentgym:textcraft``, or an environment there, ``openenv:http://HOST:PORT``;
 * a program of yours that asks the policy for completions, ``agent:package.module:function``;
 * an import path, ``package.module:Class`` (a class, or a function that returns an environment);
 * the name of an entry point in the group ``rllib_lmgame.games``.
@@ -68,7 +67,6 @@ class GameSpec:
         solver: Whether ``expert_action`` gives an answer.
         defaults: ``env_config`` values that make a variant.
         family: Title below which it is listed.
-        module: Module below ``rllib_lmgame.envs`` by which it is imported as PettingZoo's games are.
         own: It is part of this package, as the index says: its calls need no watch (unless the game says that they take
             long), and a stranger's file may name it.
     """
@@ -85,7 +83,6 @@ class GameSpec:
     solver: bool = False
     defaults: Mapping[str, Any] = field(default_factory=dict)
     family: str = "Games of other packages"
-    module: str = ""
     own: bool = False
 
     @classmethod
@@ -106,19 +103,14 @@ _GAMES: dict[str, GameSpec] = {}
 ON_SERVERS = "agentgym"
 """Ids of games on servers of others begin with it and a colon."""
 
-AT_ADDRESSES = ("openenv:URL", "mrlm:ID@HOST")
-"""Stand for the ids of environments on servers of OpenEnv and MRLM, which have their address behind the colon."""
+AT_ADDRESSES = "openenv:URL"
+"""Stands for the ids of environments on servers of OpenEnv, which have their address in place of `URL`."""
 
 AGENT_PROGRAMS = "agent:PROGRAM"
 """Stands for the ids of agent programs, which have their import path in place of `PROGRAM`."""
 
 
 ADAPTED = "rllib_lmgame.envs.games.adapted"
-_OF_ADDRESSES = {
-    "openenv": ("openenv.game:OpenEnv", "An environment on a server that speaks OpenEnv's protocol.", "url"),
-    "mrlm": ("mrlm.game:MRLM", "An environment on a server of MRLM's gRPC service.", "address"),
-}
-"""What begins an id -> the class, a line about it, and the option that takes the address."""
 
 
 @cache
@@ -146,16 +138,19 @@ def served() -> Mapping[str, GameSpec]:
         extra="browser",
         family="Shops, sites and search",
     )
-    known += [sites, *map(at_address, AT_ADDRESSES), of_program("PROGRAM")]
+    known += [sites, at_address("URL"), of_program("PROGRAM")]
     return {spec.game_id: spec for spec in known}
 
 
-def at_address(game: str) -> GameSpec:
-    """The environment on a server of OpenEnv or MRLM at an address."""
-    kind, _, address = game.partition(":")
-    entry_point, summary, key = _OF_ADDRESSES[kind]
-    family = "Environments on servers of OpenEnv and MRLM"
-    return GameSpec(game, f"{ADAPTED}.{entry_point}", summary, defaults={key: address}, family=family)
+def at_address(url: str) -> GameSpec:
+    """The environment on a server of OpenEnv."""
+    return GameSpec(
+        f"{AT_ADDRESSES.removesuffix('URL')}{url}",
+        f"{ADAPTED}.openenv.game:OpenEnv",
+        "An environment on a server that speaks OpenEnv's protocol.",
+        defaults={"url": url},
+        family="Environments on servers of OpenEnv",
+    )
 
 
 def is_program(game: str) -> bool:
@@ -225,8 +220,8 @@ def game_spec(game: str) -> GameSpec:
     known = games()
     if game in known:
         return known[game]
-    if game.startswith(tuple(f"{form.partition(':')[0]}:" for form in AT_ADDRESSES)):
-        return at_address(game)
+    if game.startswith(AT_ADDRESSES.removesuffix("URL")):
+        return at_address(game.partition(":")[2])
     if is_program(game):
         return of_program(game.partition(":")[2])
     if game.startswith(f"{ON_SERVERS}:"):

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import math
 import os
 import stat
 import tempfile
@@ -30,9 +29,8 @@ from rllib_lmgame.sandbox.limits import SandboxBusyError, SandboxError
 
 SLOTS = "RLLIB_LMGAME_SANDBOX_PROGRAMS"
 """Environment variable: programs at once, in place of what cores and memory allow."""
-WAIT_S = "RLLIB_LMGAME_SANDBOX_WAIT_S"
-"""Environment variable: seconds a run waits to be let in before its episode is given up."""
-DEFAULT_WAIT_S = 600.0
+WAIT_S = 600.0
+"""Seconds that a run waits to be let in before its episode is given up."""
 MEMORY_SHARE, SLOT_BYTES = 0.5, 1 << 30
 """Part of the machine's memory that sandboxed programs may use together, and what one is taken to use."""
 POLL_S = 0.005
@@ -75,7 +73,7 @@ class ConcurrencyLimit:
                 return slot
         raise SandboxBusyError(
             f"no sandbox was free for {self.wait_s:g} s ({self.slots} programs run at once on this machine); lower the "
-            f"number of games played at once or the time limit of a program, or set {SLOTS} or {WAIT_S}"
+            f"number of games played at once or the time limit of a program, or set {SLOTS}"
         )
 
     def _free_slot(self) -> int | None:
@@ -96,13 +94,16 @@ class ConcurrencyLimit:
 
 
 def machine_limit() -> ConcurrencyLimit:
-    return _limit(os.getpid(), os.environ.get(SLOTS, ""), os.environ.get(WAIT_S, ""))
+    """Raises: SandboxError: the environment variable is no number of programs."""
+    return _limit(os.getpid(), os.environ.get(SLOTS, ""))
 
 
 @cache
-def _limit(process: int, slots: str, wait_s: str) -> ConcurrencyLimit:
-    most = int(_number(SLOTS, slots, 1)) if slots else max(1, min(usable_cores(), _usable_memory() // SLOT_BYTES))
-    return ConcurrencyLimit(lock_folder(), most, _number(WAIT_S, wait_s, 0) if wait_s else DEFAULT_WAIT_S)
+def _limit(process: int, slots: str) -> ConcurrencyLimit:
+    if slots and not (slots.isdecimal() and len(slots) < 6 and int(slots)):
+        raise SandboxError(f"the environment variable {SLOTS} is {slots!r}; it must be a whole number of at least 1")
+    most = int(slots) if slots else max(1, min(usable_cores(), _usable_memory() // SLOT_BYTES))
+    return ConcurrencyLimit(lock_folder(), most, WAIT_S)
 
 
 def _usable_memory() -> int:
@@ -124,13 +125,3 @@ def lock_folder(parent: Path | None = None) -> Path:
             f"{folder} is not a directory that this user alone can write to; remove it, or set TMPDIR to another place"
         )
     return folder
-
-
-def _number(name: str, text: str, low: float) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not low <= value < math.inf:
-        raise SandboxError(f"the environment variable {name} is {text!r}; it must be a number of at least {low:g}")
-    return value

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import platform
 import shutil
 import threading
@@ -14,31 +13,21 @@ from rllib_lmgame.sandbox.limits import Limits, ProgramEnd, SandboxError
 from rllib_lmgame.sandbox.process import run_now
 from rllib_lmgame.sandbox.seccomp import FULL, NO_FILES, seccomp_filter
 
-logger = logging.getLogger(__name__)
-
 NO_MODE = ""
 PROBE_LIMITS = Limits(wall_s=60.0)
 """A busy machine must not be taken for one that lacks a mode."""
 
 _lock = threading.Lock()
 _found: list[str] = []
-_logged: list[str] = []
 _failed: dict[str, str] = {}
 """Why modes do not work here."""
 
 
 def sandbox_mode() -> str:
-    """The mode that works here, logged once per process. Raises: SandboxError: none does."""
+    """The mode that works here. Raises: SandboxError: none does."""
     mode = find_mode()
     if mode == NO_MODE:
         raise SandboxError(weakness(mode))
-    with _lock:
-        new = mode not in _logged
-        _logged.append(mode)
-    if new:
-        weaker = weakness(mode)
-        level = logging.WARNING if weaker else logging.INFO
-        logger.log(level, "sandbox for programs: %s", weaker or describe_mode(mode))
     return mode
 
 

@@ -1,1 +1,1 @@
-"""Servers: games in the protocols of other programs, a retriever, and the page of ``rllib view``."""
+"""Servers: games for other programs, a retriever, and the page of ``rllib view``."""

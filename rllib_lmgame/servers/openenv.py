@@ -1,4 +1,4 @@
-"""Games as environments of OpenEnv 0.10 (https://github.com/huggingface/OpenEnv), over HTTP and WebSocket.
+"""Games as environments of OpenEnv 0.10 (https://github.com/huggingface/OpenEnv), over WebSockets.
 
 ``/NAME`` is the base address of a game, and ``/`` that of the only one. Messages are those of
 ``openenv/core/env_server``; actions, observations and states are those of its ``textarena_env``, so that its client
@@ -8,7 +8,6 @@ plays here. What OpenEnv has no place for:
 - ``observation.info`` has ``observation`` (the text that is new), ``agent``, ``legal_actions``, ``turns_left``,
   ``invalid_action``; ``rewards`` by seat; at the end ``success``, ``truncated``, ``stop_reason`` and what else the game
   says.
-- Over HTTP an episode is held by its ``episode_id``, which ``/reset`` answers and ``/step`` and ``/state`` take.
 
 As in ``textarena_env`` the one message of an observation is all that the seat has been shown so far.
 """
@@ -18,22 +17,23 @@ from __future__ import annotations
 import asyncio
 import json
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, TypeVar
 from uuid import uuid4
 
 from aiohttp import WSCloseCode, WSMsgType, web
+from aiohttp.typedefs import Handler
 from pydantic import BaseModel, ValidationError
 
 from rllib_lmgame.base import json_files
 from rllib_lmgame.base.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.base.http_server import guard, open_to_all
 from rllib_lmgame.envs.contract.base import MAX_TEXT
-from rllib_lmgame.servers.openenv_forms import SCHEMA, VERSION, Action, Reset, State, Step, openapi
-from rllib_lmgame.servers.served_episode import GameLostError, View
-from rllib_lmgame.servers.sessions import MOST_BYTES, Client, FullError, HeldSessions, ServedGame, SessionPool, always
+from rllib_lmgame.servers.openenv_forms import SCHEMA, VERSION, Action, Reset, State, openapi
+from rllib_lmgame.servers.served_episode import GameLostError, ServedEpisode, View
+from rllib_lmgame.servers.sessions import MOST_BYTES, FullError, ServedGame, SessionPool
 
 CUT_OFF_BYTES = 1 << 22
 """A connection that sends more in one message is closed (1009)."""
@@ -46,11 +46,9 @@ CLOSING_S = 2.0
 
 INVALID_JSON, UNKNOWN_TYPE, VALIDATION_ERROR = "INVALID_JSON", "UNKNOWN_TYPE", "VALIDATION_ERROR"
 EXECUTION_ERROR, CAPACITY_REACHED, SESSION_ERROR = "EXECUTION_ERROR", "CAPACITY_REACHED", "SESSION_ERROR"
-_STATUS = {VALIDATION_ERROR: 422, INVALID_JSON: 422, CAPACITY_REACHED: 503, SESSION_ERROR: 404}
-"""HTTP status of an error; 500 for others."""
+NO_TOOLS = {"jsonrpc": "2.0", "error": {"code": -32601, "message": "games have no tools"}, "id": None}
+"""The answer to JSON-RPC of the Model Context Protocol."""
 
-
-T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
 
 
@@ -62,21 +60,16 @@ class WireError(Exception):
         self.code, self.fields = code, fields
 
     def message(self) -> dict[str, Any]:
-        """Over a WebSocket."""
         return {"type": "error", "data": {"message": str(self), "code": self.code, **self.fields}}
-
-    def response(self) -> web.Response:
-        """Over HTTP."""
-        detail = {"message": str(self), "code": self.code, **self.fields}
-        return web.json_response({"detail": detail}, status=_STATUS.get(self.code, 500))
 
 
 @dataclass
 class Episode:
     """One client's episode: what it was begun with, and what each of its seats has been shown."""
 
+    pool: SessionPool
     game: ServedGame
-    client: Client
+    played: ServedEpisode | None = None
     episode_id: str | None = None
     shown: dict[str, str] = field(default_factory=dict)
     said: dict[str, Any] = field(default_factory=dict)
@@ -86,8 +79,13 @@ class Episode:
     last_info: dict[str, Any] = field(default_factory=dict)
 
     async def reset(self, asked: Reset) -> dict[str, Any]:
-        """Begin an episode. Raises: WireError."""
-        view = await _played(self.client.reset(self.game, asked.seats, asked.seed, asked.split))
+        """Leave the game in play, and begin another one. Raises: WireError."""
+        with _said_on_the_wire():
+            config = self.game.at(asked.split)
+            await self.leave()
+            seats = self.game.seating if asked.seats is None else asked.seats
+            self.played = self.pool.begin(config, seats, asked.seed)
+            view = await self.played.next_view()
         self.episode_id = asked.episode_id or str(uuid4())
         self.shown, self.steps, self.last_reward, self.last_info = {}, 0, 0.0, {}
         self.said = {"episode_id": self.episode_id, "env_id": self.game.name}
@@ -97,11 +95,20 @@ class Episode:
 
     async def step(self, message: str) -> dict[str, Any]:
         """Reply. Raises: WireError."""
-        view = await _played(self.client.reply(message))
+        with _said_on_the_wire():
+            if self.played is None:
+                raise GameLostError("no game is begun; reset begins one")
+            view = await self.played.reply(message)
         self.steps += 1
         if view.replied is not None:
             self.shown[view.replied] = f"{self.shown.get(view.replied, '')}\n\n[{view.replied}] {message[:MAX_TEXT]}"
         return self._answer(view)
+
+    async def leave(self) -> None:
+        """End the game wherever it is."""
+        played, self.played = self.played, None
+        if played is not None:
+            await played.leave()
 
     def state(self) -> dict[str, Any]:
         """What OpenEnv calls the state: nothing of it is the game's own, which would be a secret."""
@@ -117,9 +124,8 @@ class Episode:
         ).model_dump()
 
     def _answer(self, view: View) -> dict[str, Any]:
-        episode = self.client.episode
-        agents, prompt = (episode.agents, episode.instructions) if episode is not None else (self.game.agents, "")
-        number = {agent: place for place, agent in enumerate(agents)}
+        assert self.played is not None
+        prompt, number = self.played.instructions, {agent: n for n, agent in enumerate(self.played.agents)}
         text = view.observation.text
         before = self.shown.get(view.agent)
         self.shown[view.agent] = f"{prompt}\n\n{text}".lstrip("\n") if before is None else f"{before}\n\n{text}"
@@ -145,13 +151,13 @@ class Episode:
         }
 
 
-def _read(form: type[M], data: Any, where: str = "data") -> M:
+def _read(form: type[M], data: Any) -> M:
     """A message. Raises: WireError: it has another form."""
     try:
         return form.model_validate(data)
     except ValidationError as error:
         told = error.errors(include_url=False, include_context=False, include_input=False)
-        raise _invalid(*({**each, "loc": [where, *each["loc"]]} for each in told[:MOST_ERRORS])) from None
+        raise _invalid(*({**each, "loc": ["data", *each["loc"]]} for each in told[:MOST_ERRORS])) from None
 
 
 def _read_reset(data: Any) -> Reset:
@@ -168,36 +174,28 @@ def _invalid(*errors: Mapping[str, Any]) -> WireError:
     return WireError(VALIDATION_ERROR, f"Invalid message: {said}", errors=told)
 
 
-async def _played(view: Any) -> View:
+@contextmanager
+def _said_on_the_wire() -> Iterator[None]:
+    """Raises: WireError: what is wrong with a seat or split, or that the game is lost."""
     try:
-        found: View = await view
+        yield
     except ConfigError as error:
         raise _invalid({"type": "value_error", "loc": ["data", error.path], "msg": error.message}) from None
     except (GameLostError, MissingDependencyError) as error:
         raise WireError(EXECUTION_ERROR, str(error)) from None
-    return found
 
 
 def openenv_app(pool: SessionPool, token: str | None) -> web.Application:
     """The server's application."""
-    app = web.Application(client_max_size=MOST_BYTES, middlewares=[guard(token), _told])
-    app.router.add_get("/list_environments", always(list(pool.games)))
+    app = web.Application(client_max_size=MOST_BYTES, middlewares=[guard(token)])
+    app.router.add_get("/list_environments", _always(list(pool.games)))
     for game in pool.games.values():
         served = _Served(pool, game)
-        for base in pool.bases(game):
+        for base in ("", f"/{game.name}") if len(pool.games) == 1 else (f"/{game.name}",):
             served.route(app, base)
-        app.router.add_get(f"/{game.name}/list_environments", always([game.name]))
+        app.router.add_get(f"/{game.name}/list_environments", _always([game.name]))
         app.on_shutdown.append(served.close)
     return app
-
-
-@web.middleware
-async def _told(request: web.Request, handler: Any) -> web.StreamResponse:
-    try:
-        response: web.StreamResponse = await handler(request)
-    except WireError as error:
-        return error.response()
-    return response
 
 
 class _Served:
@@ -205,7 +203,6 @@ class _Served:
 
     def __init__(self, pool: SessionPool, game: ServedGame) -> None:
         self._pool, self._game = pool, game
-        self._held: HeldSessions[Episode] = HeldSessions(pool)
         self._sockets: weakref.WeakSet[web.WebSocketResponse] = weakref.WeakSet()
 
     def route(self, app: web.Application, base: str) -> None:
@@ -213,71 +210,35 @@ class _Served:
         told = {"health": {"status": "healthy"}, "metadata": metadata, "schema": SCHEMA}
         told["openapi.json"] = openapi(self._game.name)
         for name, content in told.items():
-            app.router.add_get(f"{base}/{name}", always(content))
-        app.router.add_post(f"{base}/mcp", open_to_all(_json_rpc))
-        app.router.add_post(f"{base}/reset", self._reset)
-        app.router.add_post(f"{base}/step", self._step)
-        app.router.add_get(f"{base}/state", self._state)
+            app.router.add_get(f"{base}/{name}", _always(content))
+        app.router.add_post(f"{base}/mcp", _always(NO_TOOLS))
         app.router.add_get(f"{base}/ws", self._socket)
 
     async def close(self, app: web.Application) -> None:
-        """End what is in play; who does not read what it is told is cut off."""
+        """End what is in play; a client that does not read is cut off."""
         leaves = [asyncio.create_task(socket.close(code=WSCloseCode.GOING_AWAY)) for socket in self._sockets]
         if leaves:
             _, late = await asyncio.wait(leaves, timeout=CLOSING_S)
             for leave in late:
                 leave.cancel()
-        await self._held.close()
-
-    async def _reset(self, request: web.Request) -> web.Response:
-        asked = _read_reset(await _body(request, {}))
-        asked.episode_id = name = asked.episode_id or str(uuid4())
-        episode = self._held.of(name)
-        if episode is not None:
-            return web.json_response(await episode.reset(asked))
-        episode = _entered(lambda: self._held.enter(name, partial(Episode, self._game)))
-        try:
-            return web.json_response(await episode.reset(asked))
-        except BaseException:
-            await self._held.leave(name)
-            raise
-
-    async def _step(self, request: web.Request) -> web.Response:
-        asked = _read(Step, await _body(request), "body")
-        answer = await self._held_episode(asked.episode_id).step(asked.action.message)
-        if answer["done"]:
-            await self._held.leave(asked.episode_id)
-        return web.json_response(answer)
-
-    async def _state(self, request: web.Request) -> web.Response:
-        name = request.query.get("episode_id")
-        if name is not None:
-            return web.json_response(self._held_episode(name).state())
-        return web.json_response(Episode(self._game, None).state())  # type: ignore[arg-type]
-
-    def _held_episode(self, name: str) -> Episode:
-        episode = self._held.of(name)
-        if episode is None:
-            raise WireError(SESSION_ERROR, f"there is no episode {name[:255]!r}: it is over, or was left too long")
-        return episode
 
     async def _socket(self, request: web.Request) -> web.WebSocketResponse:
         socket = web.WebSocketResponse(heartbeat=PING_S, max_msg_size=CUT_OFF_BYTES)
         await socket.prepare(request)
         self._sockets.add(socket)
+        episode = Episode(self._pool, self._game)
         try:
-            client = _entered(self._pool.enter)
-        except WireError as error:
-            await socket.send_json(error.message())
+            with self._pool.place():
+                try:
+                    await self._talk(socket, episode)
+                finally:
+                    await episode.leave()
+        except FullError as error:
+            await socket.send_json(WireError(CAPACITY_REACHED, str(error)).message())
             await socket.close(code=WSCloseCode.TRY_AGAIN_LATER)
-            return socket
-        try:
-            await self._talk(socket, Episode(self._game, client))
         except ConnectionError:  # The client is gone.
             if request.transport is not None:
                 request.transport.abort()
-        finally:
-            await client.leave()
         await socket.close()
         return socket
 
@@ -309,26 +270,6 @@ class _Served:
             raise ConnectionResetError("the client does not read") from None
 
 
-def _entered(enter: Callable[[], T]) -> T:
-    try:
-        return enter()
-    except FullError as error:
-        raise WireError(CAPACITY_REACHED, str(error)) from None
-
-
-async def _body(request: web.Request, otherwise: dict[str, Any] | None = None) -> dict[str, Any]:
-    text = await request.read()
-    if not text and otherwise is not None:
-        return otherwise
-    try:
-        data = json_files.parse(text)
-    except ValueError as error:
-        raise WireError(INVALID_JSON, f"Invalid JSON: {error}") from None
-    if not isinstance(data, dict):
-        raise _invalid({"type": "dict_type", "loc": ["body"], "msg": "must be an object"})
-    return data
-
-
 async def _answered(episode: Episode, text: str | bytes) -> dict[str, Any] | None:
     """The answer to one message of a WebSocket; ``None`` to ``close``. Raises: WireError."""
     if len(text) > MOST_BYTES:
@@ -348,22 +289,16 @@ async def _answered(episode: Episode, text: str | bytes) -> dict[str, Any] | Non
     if kind == "state":
         return {"type": "state", "data": episode.state()}
     if kind == "mcp":
-        return {"type": "mcp", "data": _no_tools(data)}
+        return {"type": "mcp", "data": NO_TOOLS}
     if kind == "close":
         return None
     raise WireError(UNKNOWN_TYPE, f"Unknown message type: {json.dumps(kind)[:100]}")
 
 
-async def _json_rpc(request: web.Request) -> web.Response:
-    try:
-        asked = json_files.parse(await request.read())
-    except ValueError:
-        asked = None
-    return web.json_response(_no_tools(asked))
+def _always(content: Any) -> Handler:
+    """A handler that gives everybody this JSON."""
 
+    async def answer(request: web.Request) -> web.Response:
+        return web.json_response(content)
 
-def _no_tools(asked: Any) -> dict[str, Any]:
-    """The answer to JSON-RPC: games have no tools that the Model Context Protocol could call."""
-    name = asked.get("id") if isinstance(asked, dict) else None
-    error = {"code": -32601, "message": "games have no tools"}
-    return {"jsonrpc": "2.0", "error": error, "id": name if isinstance(name, str | int) else None}
+    return open_to_all(answer)

@@ -64,12 +64,6 @@ class Reset(BaseModel):
     seats: list[str] | dict[str, str] | None = None
 
 
-class Step(BaseModel):
-    model_config = ConfigDict(extra="ignore")
-    action: Action
-    episode_id: str
-
-
 _FORMS: dict[str, type[BaseModel]] = {
     "action": Action,
     "observation": Observation,
@@ -79,15 +73,7 @@ _FORMS: dict[str, type[BaseModel]] = {
 SCHEMA = {name: form.model_json_schema() for name, form in _FORMS.items()}
 
 
-_METHODS = {
-    "/health": "get",
-    "/metadata": "get",
-    "/schema": "get",
-    "/state": "get",
-    "/reset": "post",
-    "/step": "post",
-    "/mcp": "post",
-}
+_METHODS = {"/health": "get", "/metadata": "get", "/schema": "get", "/mcp": "post"}
 
 
 def openapi(name: str) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rllib_lmgame.base.errors import ConfigError, did_you_mean
-from rllib_lmgame.base.text import shown, without_paths
+from rllib_lmgame.base.text import shown
 from rllib_lmgame.envs.contract.session import GameSession, Observation
 from rllib_lmgame.policies.scripted import SCRIPTED_PLAYERS
 from rllib_lmgame.rollouts.options import TextRolloutOptions
@@ -124,10 +124,8 @@ class ServedEpisode:
         sessions: Sessions,
         options: TextRolloutOptions,
     ) -> None:
-        self.plan = plan
         self.agents: tuple[str, ...] = ()
         self.instructions = ""
-        self.replies = 0
         self._seating = seating
         self._asked: asyncio.Queue[tuple[RemoteSeat, Observation] | None] = asyncio.Queue()
         self._seats: dict[str, RemoteSeat] = {}
@@ -135,18 +133,13 @@ class ServedEpisode:
         self._game = asyncio.create_task(play_one(plan, game, self._take_seats, sessions, options))
         self._game.add_done_callback(lambda _: self._asked.put_nowait(None))
 
-    async def begin(self) -> View:
-        """What is seen first. Raises: GameLostError, ConfigError: there is no such game or seating."""
-        return await self._next()
-
     async def reply(self, text: str) -> View:
         """Reply for the seat that was asked. Raises: GameLostError: also if the game is over."""
         seat = self._now
         if seat is None or seat.answer is None or seat.answer.done():
             raise GameLostError("the game is over; reset begins another one")
-        self.replies += 1
         seat.answer.set_result(text)
-        return await self._next()
+        return await self.next_view()
 
     async def leave(self) -> None:
         """End the game wherever it is."""
@@ -165,7 +158,8 @@ class ServedEpisode:
             for agent, player in players.items()
         }
 
-    async def _next(self) -> View:
+    async def next_view(self) -> View:
+        """What is seen first, or next. Raises: GameLostError; ConfigError: there is no such seating."""
         asked = await self._asked.get()
         before, self._now = self._now, None
         replied = before.agent_id if before is not None else None
@@ -180,7 +174,7 @@ class ServedEpisode:
             raise GameLostError("the game was left")
         outcome = self._game.result()
         if isinstance(outcome, Failure):
-            raise GameLostError(without_paths(f"the game is lost ({outcome.reason}): {outcome.message}"))
+            raise GameLostError(f"the game is lost ({outcome.reason}): {outcome.message}")
         return self._end(outcome, before, rewards)
 
     def _end(self, outcome: PlayedEpisode, before: RemoteSeat | None, rewards: dict[str, float]) -> View:

@@ -3,26 +3,19 @@
 Guarantees, each tested:
 
 1. There are never more clients than places; one that leaves, or is cut off, frees its place and ends its game.
-2. A client that holds its place by an id, and no connection, loses it when it says nothing for too long.
-3. What one client waits for keeps no other waiting.
+2. What one client waits for keeps no other waiting.
 """
 
 from __future__ import annotations
 
-import asyncio
 import re
 import secrets
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar
-
-from aiohttp import web
-from aiohttp.typedefs import Handler
 
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.base.http_server import open_to_all
 from rllib_lmgame.base.step_timer import CALL_LIMIT_S
-from rllib_lmgame.envs.contract.session import GameSession
 from rllib_lmgame.envs.contract.splits import SPLIT_CHOICES
 from rllib_lmgame.envs.registry import game_spec, options_of
 from rllib_lmgame.rollouts.game_calls import abandon, open_session
@@ -31,24 +24,13 @@ from rllib_lmgame.rollouts.plans import EpisodePlan
 from rllib_lmgame.rollouts.play import Sessions
 from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.rollouts.seats import EpisodeFailed
-from rllib_lmgame.servers.served_episode import GameLostError, Seating, ServedEpisode, View, seated
+from rllib_lmgame.servers.served_episode import Seating, ServedEpisode, seated
 
 MOST_BYTES = 1 << 18
 """Of one message: the longest reply that a game reads, in any way to write it, is shorter."""
-MOST_KEPT = 8
-"""Games of one kind that are kept for the next clients."""
 LONGEST_EPISODE_S = 7 * 86_400.0
 MOST_SEED = 2**31 - 1
 _NAME = re.compile(r"[\w.-]{1,100}", re.ASCII)
-
-
-def always(content: Any) -> Handler:
-    """A handler that gives everybody this JSON."""
-
-    async def answer(request: web.Request) -> web.Response:
-        return web.json_response(content)
-
-    return open_to_all(answer)
 
 
 class FullError(RuntimeError):
@@ -64,7 +46,6 @@ class ServedGame:
         config: Game and options.
         seating: Who plays where a client does not say it; ``None``: the client takes all seats.
         agents: Its seats.
-        instructions: Its rules.
         splits: Splits of its levels; none in games of others, whose seeds are all there is.
     """
 
@@ -72,7 +53,6 @@ class ServedGame:
     config: GameConfig
     seating: Seating | None
     agents: tuple[str, ...]
-    instructions: str
     splits: tuple[str, ...]
 
     def at(self, split: str | None) -> GameConfig:
@@ -88,16 +68,6 @@ class ServedGame:
     def summary(self) -> str:
         """One line about the game."""
         return game_spec(self.config.env).summary or self.config.env
-
-
-class _Kept(Sessions):
-    """Keeps a few games, where an env runner keeps as many as it plays at once."""
-
-    def release(self, game: GameConfig, session: GameSession) -> None:
-        if len(self.idle[game.key]) < MOST_KEPT:
-            super().release(game, session)
-        else:
-            abandon(session)
 
 
 @dataclass
@@ -119,140 +89,26 @@ class SessionPool:
     call_limit_s: float = CALL_LIMIT_S
     active: int = 0
     begun: int = 0
-    sessions: Sessions = field(default_factory=_Kept)
+    sessions: Sessions = field(default_factory=Sessions)
 
-    def bases(self, game: ServedGame) -> tuple[str, ...]:
-        """Prefixes of a game's addresses."""
-        return ("", f"/{game.name}") if len(self.games) == 1 else (f"/{game.name}",)
-
-    def enter(self) -> Client:
-        """A place. Raises: FullError."""
+    @contextmanager
+    def place(self) -> Iterator[None]:
+        """A client's place. Raises: FullError."""
         if self.active >= self.most:
             raise FullError(f"all {self.most} sessions are taken")
         self.active += 1
-        return Client(self)
-
-
-class Client:
-    """One client's place, with one game at a time; its requests are answered one after another."""
-
-    def __init__(self, pool: SessionPool) -> None:
-        self._pool = pool
-        self._busy = asyncio.Lock()
-        self._here = True
-        self.episode: ServedEpisode | None = None
-
-    async def reset(self, game: ServedGame, seating: Seating | None, seed: int | None, split: str | None) -> View:
-        """Leave the game in play, and begin another one.
-
-        Args:
-            game: Which.
-            seating: Who plays; ``None``: as the server says.
-            seed: Of the level; ``None``: any.
-            split: Of the level; ``None``: the server's.
-
-        Raises:
-            GameLostError: it cannot be begun.
-            ConfigError: it has no such split or seats.
-        """
-        config = game.at(split)
-        level = secrets.randbelow(MOST_SEED) if seed is None else seed
-        options = TextRolloutOptions(episode_timeout_s=LONGEST_EPISODE_S, env_step_timeout_s=self._pool.call_limit_s)
-        async with self._busy:
-            await self._end_game()
-            if not self._here:
-                raise GameLostError("the session was closed")
-            self._pool.begun += 1
-            plan = EpisodePlan(f"served-{self._pool.begun}", 0, level, "", 0)
-            seats = game.seating if seating is None else seating
-            self.episode = ServedEpisode(config, seats, plan, self._pool.sessions, options)
-            return await self._waited(self.episode.begin())
-
-    async def reply(self, text: str) -> View:
-        """Reply in the game. Raises: GameLostError: it is lost, over, or was not begun."""
-        async with self._busy:
-            if self.episode is None:
-                raise GameLostError("no game is begun; reset begins one")
-            return await self._waited(self.episode.reply(text))
-
-    async def _waited(self, view: Awaitable[View]) -> View:
-        """Wait for the next view; the game ends if the client disconnects meanwhile."""
         try:
-            return await view
-        except asyncio.CancelledError:
-            await self._end_game()
-            raise
+            yield
+        finally:
+            self.active -= 1
 
-    @property
-    def busy(self) -> bool:
-        return self._busy.locked()
-
-    async def leave(self) -> None:
-        """Give the place back; the game ends wherever it is."""
-        if self._here:
-            self._here = False
-            self._pool.active -= 1
-            await self._end_game()
-
-    async def _end_game(self) -> None:
-        episode, self.episode = self.episode, None
-        if episode is not None:
-            await episode.leave()
-
-
-class Holder(Protocol):
-    """State of a client between requests."""
-
-    client: Client
-
-
-H = TypeVar("H", bound=Holder)
-
-
-class HeldSessions(Generic[H]):
-    """Places that clients hold by an id from one request to the next."""
-
-    def __init__(self, pool: SessionPool) -> None:
-        self._pool = pool
-        self._holders: dict[Any, H] = {}
-        self._timers: dict[Any, asyncio.TimerHandle] = {}
-        self._leaving: set[asyncio.Task[None]] = set()
-
-    def enter(self, name: Any, holder: Callable[[Client], H]) -> H:
-        """A place for ``name``, which has none. Raises: FullError."""
-        self._holders[name] = holder(self._pool.enter())
-        self._wait(name)
-        return self._holders[name]
-
-    def of(self, name: Any) -> H | None:
-        """The holder of the session ``name``; restarts its idle timer."""
-        if name not in self._holders:
-            return None
-        self._timers[name].cancel()
-        self._wait(name)
-        return self._holders[name]
-
-    async def leave(self, name: Any) -> None:
-        """Give a place back, if it is there."""
-        holder = self._holders.pop(name, None)
-        if holder is not None:
-            self._timers.pop(name).cancel()
-            await holder.client.leave()
-
-    async def close(self) -> None:
-        """Give all places back."""
-        for name in list(self._holders):
-            await self.leave(name)
-
-    def _wait(self, name: Any) -> None:
-        self._timers[name] = asyncio.get_running_loop().call_later(self._pool.idle_s, self._expire, name)
-
-    def _expire(self, name: Any) -> None:
-        if self._holders[name].client.busy:
-            return self._wait(name)
-        task = asyncio.create_task(self.leave(name))
-        self._leaving.add(task)
-        return task.add_done_callback(self._leaving.discard)
+    def begin(self, game: GameConfig, seating: Seating | None, seed: int | None) -> ServedEpisode:
+        """Begin a game, on any level without a ``seed``; without ``seating`` the client takes all seats."""
+        self.begun += 1
+        level = secrets.randbelow(MOST_SEED) if seed is None else seed
+        plan = EpisodePlan(f"served-{self.begun}", 0, level, "", 0)
+        options = TextRolloutOptions(episode_timeout_s=LONGEST_EPISODE_S, env_step_timeout_s=self.call_limit_s)
+        return ServedEpisode(game, seating, plan, self.sessions, options)
 
 
 async def open_games(games: Mapping[str, GameConfig], seating: Seating | None = None) -> dict[str, ServedGame]:
@@ -272,7 +128,7 @@ async def open_games(games: Mapping[str, GameConfig], seating: Seating | None = 
             seated(seating, session)
             has_splits = "split" in getattr(options_of(config.env), "model_fields", ())
             splits = tuple(split for split in SPLIT_CHOICES if has_splits)
-            found[short] = ServedGame(short, config, seating, session.agent_ids, session.instructions, splits)
+            found[short] = ServedGame(short, config, seating, session.agent_ids, splits)
         finally:
             abandon(session)
     return found

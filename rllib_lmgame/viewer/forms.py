@@ -1,22 +1,15 @@
-"""Records of files in the one form that is shown, whoever wrote them.
-
-Known are records of the episode log (of runs, tournaments and evaluations), and conversations: ``messages``, prompts
-with completions, ShareGPT, AgentTraj-L, and the ``executer_logs`` of AgentGym-RL.
-"""
+"""Records of the episode log (of runs, tournaments and evaluations) in the form that is shown."""
 
 from __future__ import annotations
 
 import itertools
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rllib_lmgame.datasets.options import MESSAGES
-from rllib_lmgame.datasets.readers.chat import FORMS, LOG, SPEAKERS, form_of
 from rllib_lmgame.evaluation.comparison.files import KEY as EVALUATED
 from rllib_lmgame.evaluation.tournament.results import payoffs_of
-from rllib_lmgame.policies.chat.chat_datasets import ASSISTANT, SYSTEM, Message
 from rllib_lmgame.policies.options import LANGUAGE_MODEL
 from rllib_lmgame.rollouts.episode_log import ALWAYS_THERE, TOKEN_COLUMNS
 from rllib_lmgame.rollouts.episodes import level_in
@@ -30,20 +23,11 @@ _EXACT = 2**53
 _ITERATION = re.compile(r"([a-z][a-z0-9-]*)-(\d+)-\d+(?:\+\d+)?")
 
 
-def episode_of(record: Mapping[str, Any], source: str = "") -> dict[str, Any]:
+def episode_of(record: Mapping[str, Any]) -> dict[str, Any]:
     """What is shown of a record: ``instructions``, ``seats``, ``steps`` (what each agent saw, did and got), ``final``.
 
-    ``source`` is the name of its file, which says the iteration of AgentGym-RL's.
-
-    Raises: ValueError, KeyError, TypeError, AttributeError: it is none of the known forms, or damaged.
+    Raises: ValueError, KeyError, TypeError, AttributeError: it is no episode, or damaged.
     """
-    form = form_of(record)
-    shown = _of_log(record) if form == LOG else _of_conversation(record, form, source)
-    cleaned: dict[str, Any] = plain(shown)
-    return cleaned
-
-
-def _of_log(record: Mapping[str, Any]) -> dict[str, Any]:
     steps = [_step(step) for step in record["steps"]]
     evaluated = record.get(EVALUATED) or {}
     payoffs = payoffs_of(record)
@@ -52,7 +36,7 @@ def _of_log(record: Mapping[str, Any]) -> dict[str, Any]:
     iteration = record.get("iteration")
     if iteration is None and found and found[1].startswith("train"):
         iteration = int(found[2]) + 1
-    return {
+    shown = {
         "id": str(record["episode_id"]),
         "game": str(record.get("name") or record["game"]),
         "seed": record.get("seed"),
@@ -69,6 +53,8 @@ def _of_log(record: Mapping[str, Any]) -> dict[str, Any]:
         "final": dict(record.get("final_observations", {})),
         "infos": dict(record.get("infos", {})),
     }
+    cleaned: dict[str, Any] = plain(shown)
+    return cleaned
 
 
 def _number(record: Mapping[str, Any], key: str) -> float | None:
@@ -183,102 +169,6 @@ def token_sums(seats: Sequence[Mapping[str, Any]]) -> list[float] | None:
                 terms = (1.0, abs(old - sampled), advantage or 0.0, entropy or 0.0)
                 sums = [total + term for total, term in zip(sums, terms, strict=True)]
     return sums if sums[0] else None
-
-
-def _of_conversation(record: Mapping[str, Any], form: str, source: str) -> dict[str, Any]:
-    """Every reply is a turn; what was said before it is what was seen."""
-    steps: list[dict[str, Any]] = []
-    seen: list[str] = []
-    rules: list[str] = []
-    # Of messages also what nothing can be learnt from is shown.
-    told = None if form in MESSAGES else FORMS[form][1](record)
-    for role, text, learnt in _said(record, form) if told is None else _in_short(told.transcript.messages):
-        if role == ASSISTANT:
-            steps.append({"seen": {ASSISTANT: "\n\n".join(seen)}, "did": {ASSISTANT: text}, "learnt": learnt})
-            seen = []
-        elif role == SYSTEM and not steps and not seen:
-            rules.append(text)
-        else:
-            seen.append(text)
-    earned = next((record[key] for key in ("reward", "return") if isinstance(record.get(key), int | float)), None)
-    success = record.get("success")
-    game = record.get("game") or record.get("env") or record.get("task_name")
-    if told is not None:
-        earned, success, game = told.episode_return, told.success, game
-    at = re.search(r"\bstep(\d+)\b", source)
-    level = next((record[key] for key in ("item_id", "level") if record.get(key) is not None), "")
-    seat: dict[str, Any] = {
-        "agent": ASSISTANT,
-        "role": str(record.get("role", ASSISTANT)),
-        "policy": ASSISTANT,
-        "player": "",
-        "trained": True,
-        "return": earned,
-        "payoff": earned,
-        "success": success,
-        "outcome": None,
-        "stop": "",
-        "turns": [],
-    }
-    return {
-        "id": str(level),
-        "game": str(game or form),
-        "seed": None,
-        "level": str(level),
-        "group": "",
-        "iteration": int(at[1]) if at else None,
-        "player": None,
-        "success": None if success is None else float(success),
-        "return": earned,
-        "stop": "",
-        "instructions": "\n\n".join(rules),
-        "seats": [seat],
-        "steps": steps,
-        "final": {ASSISTANT: "\n\n".join(seen)} if seen else {},
-        "infos": {},
-    }
-
-
-def _in_short(messages: Sequence[Message]) -> Iterator[tuple[str, str, bool]]:
-    for said in messages:
-        yield said.role, said.text, said.role != ASSISTANT or said.learnt
-
-
-def _said(record: Mapping[str, Any], form: str) -> Iterator[tuple[str, str, bool]]:
-    """Role and text of each message of a conversation, and whether it is trained on."""
-    if form == "prompt_completion":
-        said = [*_listed(record["prompt"], "user"), *_listed(record["completion"], ASSISTANT)]
-    else:
-        said = record["messages"] if "messages" in record else record["conversations"]
-        if isinstance(record.get("system"), str) and record["system"]:
-            said = [{"role": SYSTEM, "content": record["system"]}, *said]
-    if not isinstance(said, Sequence) or isinstance(said, str):
-        raise ValueError("its conversation is no list")
-    for message, learnt in zip(said, _learnt(record, form, len(said)), strict=True):
-        who = message["from"] if "from" in message else message["role"]
-        text = message["value"] if "value" in message else message.get("content")
-        yield SPEAKERS.get(str(who).lower(), str(who)), _text(text, message), learnt
-
-
-def _learnt(record: Mapping[str, Any], form: str, count: int) -> list[bool]:
-    """Which of its messages supervised learning learns; all, where it does not take the conversation."""
-    try:
-        found = [said.learnt for said in FORMS[form][1](record).transcript.messages]
-    except ValueError:
-        found = []
-    return found if len(found) == count else [True] * count
-
-
-def _listed(part: Any, role: str) -> list[Any]:
-    return [{"role": role, "content": part}] if isinstance(part, str) else list(part)
-
-
-def _text(content: Any, message: Mapping[str, Any]) -> str:
-    """What a message says: its text, the texts of its parts, and the calls of tools it asks for."""
-    if isinstance(content, list):
-        content = "".join(str(part.get("text", "")) if isinstance(part, Mapping) else str(part) for part in content)
-    calls = [str(call.get("function", call)) for call in message.get("tool_calls") or () if isinstance(call, Mapping)]
-    return "\n".join([*([] if content is None else [str(content)]), *calls])
 
 
 def row_of(episode: Mapping[str, Any], source: int, line: int) -> dict[str, Any]:

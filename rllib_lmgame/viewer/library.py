@@ -10,7 +10,6 @@
 
 from __future__ import annotations
 
-import codecs
 import json
 import mmap
 import tempfile
@@ -32,8 +31,8 @@ from rllib_lmgame.telemetry.trial_names import directory_names
 from rllib_lmgame.viewer.forms import episode_of, join_tokens, row_of, words_of
 
 MOST_PROBLEMS = 50
-LONGEST_LINE, LONGEST_LIST = 2**26, 2**28
-"""Bytes of a line, and of a file that is one list; longer ones are passed over."""
+LONGEST_LINE = 2**26
+"""Bytes of a line; longer ones are passed over."""
 MOST_ROWS = 20_000
 """Rows that travel at once."""
 _END = 64
@@ -42,14 +41,13 @@ _AT_ONCE = 256
 """Episodes that appear together."""
 _BYTES_AT_ONCE = 2**23
 """The most that waits for others: parsed it takes several times as much."""
-_LOGS = ("episodes/*.jsonl", f"episodes/*{TOKENS}", "games.jsonl", "results.jsonl", "executer_logs/step*/*.json")
+_LOGS = ("episodes/*.jsonl", f"episodes/*{TOKENS}", "games.jsonl", "results.jsonl")
 """What is looked for in a directory, in that order; where nothing is, every ``*.jsonl``."""
-_LISTS = "step*/*.json"
 _DAMAGED = (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError)
 
 
 class Place(NamedTuple):
-    """Where an episode stands: file, byte (or number in a list), length in bytes, and number of its line or entry."""
+    """Where an episode stands: file, byte, length in bytes, and number of its line."""
 
     source: int
     start: int
@@ -67,7 +65,6 @@ class Source:
     lines: int = 0
     end: bytes = b""
     """The last bytes that were read."""
-    is_list: bool | None = None
 
     @property
     def written_anew(self) -> bool:
@@ -116,7 +113,7 @@ class Library:
         self._words = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 (it lives as long as this)
         self.problems.clear()
         for source in self.sources:
-            source.read, source.lines, source.end, source.is_list = 0, 0, b"", None
+            source.read, source.lines, source.end = 0, 0, b""
 
     def add(self, sources: Sequence[Source]) -> None:
         """Further files, those that are known left out."""
@@ -155,7 +152,7 @@ class Library:
         for place, record in waiting:
             label = self.sources[place.source].label
             try:
-                episode = self._whole(episode_of(record, label), place)
+                episode = self._whole(episode_of(record), place)
                 row = as_json(row_of(episode, place.source, place.line))
                 found.append((place, row, "\n".join(words_of(episode)).lower(), self._key(place, episode["id"])))
             except _DAMAGED as error:
@@ -215,8 +212,6 @@ class Library:
     def _read(self, place: Place) -> Any:
         source = self.sources[place.source]
         with source.path.open("rb") as file:
-            if source.is_list:
-                return _parsed(file.read())[place.start]
             file.seek(place.start)
             return _parsed(file.read(place.length))
 
@@ -227,15 +222,9 @@ class Library:
 
     def _records(self, number: int, source: Source) -> Iterator[tuple[Place, Mapping[str, Any]]]:
         with source.path.open("rb") as file:
-            if source.is_list is None:
-                start = file.read(4096).removeprefix(codecs.BOM_UTF8).lstrip()
-                if not start:
-                    return
-                source.is_list = start.startswith(b"[")
-            entries = self._entries(source, file) if source.is_list else self._lines(source, file)
-            for start_at, length, record in entries:
+            for start, length, record in self._lines(source, file):
                 if isinstance(record, Mapping):
-                    yield Place(number, start_at, length, source.lines), record
+                    yield Place(number, start, length, source.lines), record
                 else:
                     self._tell(f"{source.label}, line {source.lines}: not a record but {type(record).__name__}")
 
@@ -259,29 +248,10 @@ class Library:
                 except ValueError as error:
                     self._tell(f"{source.label}, line {source.lines}: no JSON ({_said(error)})")
 
-    def _entries(self, source: Source, file: Any) -> Iterator[tuple[int, int, Any]]:
-        """Those of a file that is one list, by their numbers. It is read when it has changed, which it does at once."""
-        size = _size(source.path)
-        if size == source.read:
-            return
-        source.read = size
-        if size > LONGEST_LIST:
-            self._tell(f"{source.label}: passed over, a list of more than {LONGEST_LIST:,} bytes; write JSON lines")
-            return
-        file.seek(0)
-        try:
-            records = _parsed(file.read())
-        except ValueError as error:
-            self._tell(f"{source.label}: no JSON ({_said(error)})")
-            return
-        for number, record in enumerate(records[source.lines :], source.lines):
-            source.lines = number + 1
-            yield number, 0, record
-
     @property
     def unfinished(self) -> list[str]:
         """Files that end in a line that is not whole, as they do while it is written, or where they were cut off."""
-        cut = [(source.label, _size(source.path) - source.read) for source in self.sources if not source.is_list]
+        cut = [(source.label, _size(source.path) - source.read) for source in self.sources]
         return [f"{printable(label)} ends in {more:,} bytes that are no whole line" for label, more in cut if more > 0]
 
     def news(self, first: int, generation: int, changes: int = 0) -> tuple[list[bytes], dict[str, Any]]:
@@ -339,7 +309,7 @@ class Library:
         place = self.places[number]
         source = self.sources[place.source]
         try:
-            episode = episode_of(self._read(place), source.label)
+            episode = episode_of(self._read(place))
             return self._whole(episode, place) | {"file": source.label, "line": place.line}
         except _DAMAGED as error:
             raise ValueError(f"{source.label} is no longer as it was ({_said(error)})") from None
@@ -396,7 +366,7 @@ def _with_logs(path: Path) -> Path:
 
 def _logs_of(root: Path) -> list[Path]:
     patterns = [p for log in _LOGS for p in (log, f"*/{log}")]
-    found = [file for pattern in [*patterns, _LISTS] for file in sorted(root.glob(pattern)) if file.is_file()]
+    found = [file for pattern in patterns for file in sorted(root.glob(pattern)) if file.is_file()]
     known = found or [file for file in sorted(root.glob("**/*.jsonl")) if file.is_file()]
     return [file for file in dict.fromkeys(known) if file.name != "failures.jsonl"]
 

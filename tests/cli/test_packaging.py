@@ -89,10 +89,10 @@ def test_the_console_script_and_the_version(wheel):
 def test_the_links_are_the_packages():
     program = (
         "import envs, policies, rllib_lmgame.policies\n"
-        "from envs import GameError, kuhn_poker_v0\n"
+        "from envs import GameError, make\n"
         "import rllib_lmgame.envs as real\n"
         "assert envs is real and policies is rllib_lmgame.policies\n"
-        "assert GameError is real.GameError and kuhn_poker_v0 is real.kuhn_poker_v0\n"
+        "assert GameError is real.GameError and make is real.make\n"
     )
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr

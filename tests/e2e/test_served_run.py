@@ -1,4 +1,4 @@
-"""Runs on games that ``rllib serve`` serves, each protocol's server in a process: real engine, env runner, learner."""
+"""A run on a game that ``rllib serve`` serves in another process: real engine, env runner, learner."""
 
 from __future__ import annotations
 
@@ -10,19 +10,15 @@ from typing import Any
 import pytest
 
 SOKOBAN = {"split": "train", "max_turns": 4, "max_actions": 20}
-SERVED = {"mrlm": "mrlm:sokoban@{}", "openenv": "openenv:{}"}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("protocol", [pytest.param("mrlm", marks=pytest.mark.slow), "openenv"])
-def test_a_policy_is_trained_on_a_game_of_a_server(protocol: str, start: Any, make_config: Any, rllib: Any) -> None:
+def test_a_policy_is_trained_on_a_game_of_a_server(start: Any, make_config: Any, rllib: Any) -> None:
     options = "{" + ", ".join(f"{key}: {value}" for key, value in SOKOBAN.items()) + "}"
-    served = rllib(
-        f"serve --protocol {protocol} --games sokoban=lmgame/Sokoban-v0 --env-config '{options}' --no-token --port 0"
-    )
+    served = rllib(f"serve --games sokoban=lmgame/Sokoban-v0 --env-config '{options}' --no-token --port 0")
     served.wait_for("^sokoban at ")
     (address,) = re.findall(r"^sokoban at (\S+)", served.text, re.MULTILINE)
-    game = {"env": SERVED[protocol].format(address), "env_config": {"split": "all"}}
+    game = {"env": f"openenv:{address}", "env_config": {"split": "all"}}
     algorithm = start(make_config(**game, language_model={"context_length": 640}, num_env_runners=1))
     for _ in range(2):
         result = algorithm.train()

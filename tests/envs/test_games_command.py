@@ -30,7 +30,7 @@ def typed(monkeypatch: pytest.MonkeyPatch, lines: list[str]) -> None:
 def test_list(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("games", "list") == 0
     lines = capsys.readouterr().out.splitlines()
-    known = ("lmgame/", "agentgym:", "openenv:", "mrlm:", "agent:")
+    known = ("lmgame/", "agentgym:", "openenv:", "agent:")
     rows = [line.split()[0] for line in lines if line.startswith(known)]
     assert sorted(rows) == sorted(known_games())
     titles = [lines[number + 1] for number, line in enumerate(lines) if not line][:-1]

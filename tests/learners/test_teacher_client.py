@@ -152,26 +152,11 @@ def said(choice: Any) -> web.Response:
     return web.Response(text=json.dumps({"choices": [choice]}), content_type="application/json")
 
 
-def test_vllms_form_is_asked_first() -> None:
+def test_each_row_is_one_request() -> None:
     found, requests = score(lambda body: named(), times=3)
     assert found == Scored([-0.5] * 3, ["<3>", "<5>", "<9>"])
     asked = {"model": "big", "prompt": IDS, "max_tokens": 0, "echo": True, "prompt_logprobs": 0}
     assert requests == [asked] * 3
-
-
-@pytest.mark.parametrize("status", [200, 400])
-def test_other_servers_echo_the_prompt(status: int) -> None:
-    """Ones that pass over what they do not know, or refuse it; which, is found out once."""
-
-    def answer(body: Mapping[str, Any]) -> web.Response:
-        if "prompt_logprobs" in body:
-            refusal = {"error": {"message": "no such field"}}
-            return said({"text": "hi"}) if status == 200 else web.json_response(refusal, status=400)
-        return said({"logprobs": {"token_logprobs": [None, -1.0, -2.0, -3.0], "tokens": ["a", "b", "c", "d"]}})
-
-    found, requests = score(answer, times=12)
-    assert found == Scored([-1.0, -2.0, -3.0], ["b", "c", "d"])
-    assert ["prompt_logprobs" in body for body in requests] == [True] + [False] * 12
 
 
 @pytest.mark.parametrize(
@@ -183,7 +168,7 @@ def test_other_servers_echo_the_prompt(status: int) -> None:
             ({"prompt_logprobs": [None, *({str(n): {"logprob": number}} for n in (3, 5, 9))]}, "are no numbers, or no")
             for number in (float("nan"), 3.0)
         ),
-        ({"logprobs": {"token_logprobs": [None, -1.0, -1.0], "tokens": ["a", "b", "c"]}}, "3 for 4 tokens"),
+        ({"prompt_logprobs": [None, {"3": {"logprob": -1.0}}, {"5": {"logprob": -1.0}}]}, "3 for 4 tokens"),
     ],
 )
 def test_numbers_of_other_tokens_are_refused(choice: Any, said_of_it: str) -> None:

@@ -84,27 +84,14 @@ def test_a_machine_that_confines_nothing_refuses_programs(monkeypatch: pytest.Mo
     assert report_sandbox().refused
 
 
-def test_the_mode_is_said_once(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr(programs, "_found", [])
-    monkeypatch.setattr(programs, "_logged", [])
-    with caplog.at_level("INFO", logger="rllib_lmgame.sandbox.programs"):
-        assert programs.sandbox_mode() == programs.sandbox_mode()
-    said = programs.weakness(programs.sandbox_mode()) or programs.describe_mode(programs.sandbox_mode())
-    assert [record.getMessage() for record in caplog.records] == [f"sandbox for programs: {said}"]
-
-
-def test_a_fall_back_is_a_warning_with_its_reason(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_fall_back_has_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     if not seccomp_filter(NO_FILES):
         pytest.skip("no seccomp on this machine")
     monkeypatch.setattr(programs, "_found", [])
-    monkeypatch.setattr(programs, "_logged", [])
     monkeypatch.setattr(programs, "_failed", {})
     monkeypatch.setattr(programs.shutil, "which", lambda name: None)
     assert programs.sandbox_mode() == confinement.SECCOMP
-    (record,) = caplog.records
-    assert record.levelname == "WARNING" and "no bwrap on the PATH" in record.getMessage()
+    assert "no bwrap on the PATH" in report_sandbox().warning
 
 
 def test_the_weaker_mode_works_without_files_but_with_the_usual_modules() -> None:

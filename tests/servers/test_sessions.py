@@ -4,42 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import random
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from aiohttp import web
-from served_games import TOKEN, running, serving
+from served_games import TOKEN, running
 
-from rllib_lmgame.cli.main import main
 from rllib_lmgame.envs.contract.base import GameError
 from rllib_lmgame.envs.games.adapted.agentgym.server import Server
 from rllib_lmgame.envs.registry import make_session
 from rllib_lmgame.rollouts.records import GameConfig
-from rllib_lmgame.servers.openenv import openenv_app
-from rllib_lmgame.servers.served_episode import REMOTE, GameLostError, RemoteSeat
-from rllib_lmgame.servers.sessions import HeldSessions, SessionPool, open_games
+from rllib_lmgame.servers.served_episode import REMOTE, RemoteSeat
+from rllib_lmgame.servers.sessions import SessionPool, open_games
 from tests.envs.begun import begun
 
 LAKE, KUHN, TIC_TAC_TOE = (f"lmgame/{name}-v0" for name in ("FrozenLake", "KuhnPoker", "TicTacToe"))
-
-
-def test_who_waits_for_its_game_does_not_expire_and_who_says_nothing_does() -> None:
-    async def play() -> None:
-        places: HeldSessions[Any] = HeldSessions(pool := SessionPool({}, idle_s=1e6))
-        held = {name: places.enter(name, lambda client: SimpleNamespace(client=client)) for name in ("busy", "idle")}
-        async with held["busy"].client._busy:
-            for name in held:
-                places._expire(name)
-            await asyncio.sleep(0)
-            await asyncio.sleep(0)
-            assert places.of("busy") is held["busy"] and places.of("idle") is None and pool.active == 1
-        places._expire("busy")
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        assert places.of("busy") is None and pool.active == 0
-
-    asyncio.run(play())
 
 
 @pytest.mark.parametrize("name", ["KuhnPoker", "IteratedPrisonersDilemma", "PublicGoods"])
@@ -50,17 +29,18 @@ def test_each_seat_earns_what_the_game_gives_it_and_a_seed_is_a_level(name: str)
 
     async def play() -> None:
         pool = SessionPool(await open_games({"game": GameConfig(env=f"lmgame/{name}-v0", env_config={})}))
-        client = pool.enter()
+        game = pool.games["game"].config
         told: set[tuple[float, ...]] = set()
         for seed in range(6):
             rng, moves, session = random.Random(seed), {}, begun(make_session(f"lmgame/{name}-v0"), seed=seed)
-            view = await client.reset(pool.games["game"], None, seed, None)
+            episode = pool.begin(game, None, seed)
+            view = await episode.next_view()
             assert not any(view.rewards.values())
             while not view.over:
                 before = view.agent
                 assert view.observation.text == session.observe(before).text
                 moves[before] = rng.choice(view.observation.legal_actions)
-                view = await client.reply(moves[before])
+                view = await episode.reply(moves[before])
                 due: Any = {}
                 if {*moves} == {*session.to_act()}:
                     due, moves = session.step(moves).rewards, {}
@@ -68,9 +48,11 @@ def test_each_seat_earns_what_the_game_gives_it_and_a_seed_is_a_level(name: str)
                 assert view.replied == before and view.reward == due.get(before, 0.0)
                 told.add(tuple(view.rewards.values()))
         assert len(told) > 2
-        texts = {(await client.reset(pool.games["game"], None, None, None)).observation.text for _ in range(30)}
+        episodes = [pool.begin(game, None, None) for _ in range(30)]
+        texts = {(await episode.next_view()).observation.text for episode in episodes}
         assert len(texts) == (3 if name == "KuhnPoker" else 1)
-        await client.leave()
+        for episode in episodes:
+            await episode.leave()
         pool.sessions.close()
 
     asyncio.run(play())
@@ -85,37 +67,15 @@ def test_one_seat_against_a_scripted_player_earns_its_result() -> None:
 
     async def play() -> None:
         pool = SessionPool(await open_games({"game": GameConfig(env=TIC_TAC_TOE, env_config={})}))
-        client, earned = pool.enter(), 0.0
-        view = await client.reset(pool.games["game"], ["remote", "minimax"], 0, None)
+        episode, earned = pool.begin(pool.games["game"].config, ["remote", "minimax"], 0), 0.0
+        view = await episode.next_view()
         while not view.over:
-            view = await client.reply(view.observation.legal_actions[-1])
+            view = await episode.reply(view.observation.legal_actions[-1])
             earned += view.rewards["X"]
         assert earned == view.infos["X"]["result"] and {*view.rewards} == {"X"}
-        await client.leave()
         pool.sessions.close()
 
     asyncio.run(play())
-
-
-def test_a_session_that_is_closed_while_it_begins_a_game_leaves_none() -> None:
-    async def play() -> None:
-        async with serving(openenv_app, LAKE) as served:
-            client, (game,) = served.pool.enter(), served.pool.games.values()
-            await client.reset(game, None, 0, None)
-            again = asyncio.create_task(client.reset(game, None, 1, None))
-            await asyncio.sleep(0)  # Now it waits for the end of the first game.
-            assert client.busy
-            await client.leave()
-            with pytest.raises(GameLostError, match="the session was closed"):
-                await again
-            assert served.pool.begun == 1
-
-    asyncio.run(play())
-
-
-def test_protocols_are_named(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["serve", "--games", LAKE, "--protocol", "telnet"]) == 2
-    assert "invalid choice: 'telnet'" in capsys.readouterr().err
 
 
 def test_a_token_that_a_server_says_again_stands_in_no_message() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import random
+import sys
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -13,17 +15,31 @@ from rllib_lmgame.base.group import option
 from rllib_lmgame.base.step_timer import WaitedTooLong
 from rllib_lmgame.base.text import shown
 from rllib_lmgame.envs.contract.base import GameError, InvalidAction, TextGameOptions
-from rllib_lmgame.envs.games.adapted.on_server import CHECK_S, OnServerGame, OnServerOptions, read_token
+from rllib_lmgame.envs.games.adapted.on_server import CHECK_S, TOKEN, read_token
 from rllib_lmgame.envs.games.adapted.openenv.connection import Connection
 from rllib_lmgame.envs.support.addresses import check_address
+from rllib_lmgame.envs.support.replies import WholeReplyGame
 
 SEEDS, TASKS = "seeds", "tasks"
+_OF_THE_LEVEL = ("seed", "split", "index", "episode_id")
 _KINDS: Mapping[str, Any] = {"string": str, "integer": int, "number": (int, float), "boolean": bool}
 
 
-class OpenEnvOptions(OnServerOptions):
+class OpenEnvOptions(TextGameOptions):
     """``env_config`` of environments on servers of OpenEnv."""
 
+    max_turns: int = option(100, "Replies per episode; the server may end it before.", ge=1)
+    invalid_action_penalty: float = option(0.0, "Reward of a reply that is no action of the environment.", le=0)
+    max_invalid_actions: int | None = option(
+        None, "Such replies in a row that end the episode; null never ends it.", ge=1
+    )
+    token_variable: str | None = option(None, TOKEN)
+    rules: str = option("", "What players are told, beside what the environment shows.")
+    success_above: float = option(
+        0.0, "Where the environment gives no `info.success`: an episode is a success if its return is above this."
+    )
+    timeout_s: float = option(600.0, "Longest time for one message; then the episode is dropped.", gt=0, le=86_400)
+    retries: int = option(10, "Times a session is asked for again of a server that is full or not there.", le=100)
     url: str | None = option(None, "Where the environment is; `openenv:URL` says it: `http://HOST:PORT`.")
     reset: dict[str, Any] = option({}, "What `reset` is asked for beside the level: `{seats: [remote, minimax]}`.")
     levels: str = option(
@@ -35,7 +51,7 @@ class OpenEnvOptions(OnServerOptions):
     num_tasks: int = option(512, "With `tasks`: how many a split has.", ge=1, le=2**20)
 
 
-class OpenEnv(OnServerGame):
+class OpenEnv(WholeReplyGame):
     """An environment on a server that speaks OpenEnv's protocol, which runs beside this package.
 
     Observation: what the environment shows that is new: its messages, its only text, or its fields.
@@ -45,8 +61,11 @@ class OpenEnv(OnServerGame):
     Levels: seeds, or tasks of the server (option `levels`).
     """
 
+    solver_wins = False
     Options: ClassVar[type[TextGameOptions]] = OpenEnvOptions
     options: OpenEnvOptions
+    slow_calls = True  # the server is a process of its own
+    most_levels: int = 2**31 - 1
 
     def __init__(self, render_mode: str | None = None, **env_config: Any) -> None:
         super().__init__(render_mode, **env_config)
@@ -55,15 +74,57 @@ class OpenEnv(OnServerGame):
             raise ConfigError("env_config.url", "is missing; write openenv:http://HOST:PORT as the game")
         url = check_address(chosen.url, "env_config.url", "env_config.token_variable")
         self.connection = Connection(url, read_token(chosen.token_variable), chosen.timeout_s, chosen.retries)
-        self._refuse_level_keys(chosen.reset, "seed", "split", "index", "episode_id")
+        for key in _OF_THE_LEVEL:
+            if key in chosen.reset:
+                raise ConfigError(f"env_config.reset.{key}", "is the level's; leave it out")
+        self._place: int | None = None
+        self._seen = ""
+        self._legal: tuple[str, ...] = ()
+        self._over = self._cut = False
+        self._won: bool | None = None
+        self._return = 0.0
         self._form: _ActionForm | None = None
         self._before = ""
         if chosen.levels == TASKS:
             self.most_levels = chosen.num_tasks
 
     @property
-    def where(self) -> str:
-        return self.connection.url
+    def rules(self) -> str:
+        return self.options.rules
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+        """Begin the level of ``seed``."""
+        self._place = seed
+        return super().reset(seed=seed, options=options)
+
+    def levels(self, rng: random.Random) -> Iterator[int]:
+        if self._place is not None:
+            yield self._place % self.most_levels
+        while True:
+            yield rng.randrange(self.most_levels)
+
+    def board(self) -> str:
+        return self._seen
+
+    def legal_actions(self) -> tuple[str, ...]:
+        """Those that ``info.legal_actions`` lists, if it is there, as games of this package have it."""
+        return self._legal
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        text, reward, terminated, truncated, info = super().step(action)
+        cut = terminated and self._over and self._cut
+        return text, reward, terminated and not cut, truncated or cut, info
+
+    @property
+    def success(self) -> bool:
+        """What ``info.success`` says, else a return above ``success_above`` at the end."""
+        if self._won is not None:
+            return self._won
+        return self._over and self._return > self.options.success_above
+
+    @property
+    def finished(self) -> bool:
+        return self._over
 
     def check_ready(self) -> str:
         """Ask the server whether it is there, and begin and end a session.
@@ -97,7 +158,10 @@ class OpenEnv(OnServerGame):
         of_tasks = {"split": self.options.split, "index": level}
         which: Mapping[str, Any] = of_tasks if self.options.levels == TASKS else {"seed": level}
         self._before = ""
-        self._begin(self.connection.reset({**self.options.reset, **which}))
+        self._take(self.connection.reset({**self.options.reset, **which}))
+        self._return = 0.0
+        if self._over:
+            raise GameError(f"{self.connection.url}: the episode is over before it begins")
         if self._form.said:
             self._seen = f"{self._seen}\n\n{self._form.said}"
 
@@ -116,16 +180,28 @@ class OpenEnv(OnServerGame):
         self.connection.close()
 
     def _take(self, answer: Mapping[str, Any]) -> float:
+        """Keep what an answer shows; its reward. Raises: GameError: it cannot be."""
         observation = answer["observation"]
         info = observation.get("info") if isinstance(observation, Mapping) else None
         info = info if isinstance(info, Mapping) else {}
-        reward = self._keep(answer.get("reward"), answer.get("done", False), info)
+        reward, done, where = answer.get("reward"), answer.get("done", False), self.connection.url
+        reward = 0.0 if reward is None else reward
+        if not isinstance(reward, int | float) or not abs(reward) <= sys.float_info.max:
+            raise GameError(f"{where}: the reward is {shown(reward)}, which is no finite number")
+        if not isinstance(done, bool):
+            raise GameError(f"{where}: `done` is {shown(done)}; it must be true or false")
+        self._return += float(reward)
+        self._over = done
+        listed, won = info.get("legal_actions"), info.get("success")
+        self._legal = tuple(listed) if isinstance(listed, list) and all(isinstance(a, str) for a in listed) else ()
+        self._won = won if isinstance(won, bool) and done else None
+        self._cut = done and info.get("truncated") is True
         whole = _text_of(observation)
         new = info.get("observation")
         if not self._before or not isinstance(new, str):
             new = whole.removeprefix(self._before).lstrip("\n") if self._before else whole
         self._seen, self._before = new, whole
-        return reward
+        return float(reward)
 
 
 def _text_of(observation: Any) -> str:

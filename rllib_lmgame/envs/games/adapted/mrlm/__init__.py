@@ -1,1 +1,0 @@
-"""Environments on servers that speak MRLM's gRPC service, as games."""
