@@ -14,7 +14,7 @@ SERVED = {"mrlm": "mrlm:sokoban@{}", "openenv": "openenv:{}"}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("protocol", [pytest.param("mrlm", marks=pytest.mark.slow), "openenv"])
+@pytest.mark.parametrize("protocol", ["mrlm", "openenv"])
 def test_a_policy_is_trained_on_a_game_of_a_server(protocol: str, start: Any, make_config: Any, rllib: Any) -> None:
     options = "{" + ", ".join(f"{key}: {value}" for key, value in SOKOBAN.items()) + "}"
     served = rllib(
