@@ -226,7 +226,7 @@ def test_a_game_that_is_lost_frees_its_place() -> None:
     async def play() -> None:
         async with serving("served_games:Hangs", most=1) as (pool, stub, _):
             for word in ("raise", "hang"):
-                pool.call_limit_s = 2.0 if word == "hang" else 600.0
+                pool.call_limit_s = 1.0 if word == "hang" else 600.0
                 begun = await stub("Reset", environment_id="Hangs")
                 action = messages()["MessageProto"](role="user", content=word)
                 code, said = await stub.refused("Step", session_id=begun.session_id, action=action)
