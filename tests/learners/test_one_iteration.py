@@ -10,7 +10,7 @@ FILE = Path(__file__).parents[2] / "examples/one_iteration.py"
 RUN = """
 import asyncio, runpy, sys
 example = runpy.run_path(sys.argv[1])
-success = asyncio.run(example["train"](example["Config"](iterations=2, levels=2, group_size=2)))
+success = asyncio.run(example["train"](example["Config"](iterations=2, levels=4, group_size=4)))
 assert len(success) == 2 and all(0 <= share <= 1 for share in success)
 assert "ray" not in sys.modules, "the loop needs no Ray"
 """
