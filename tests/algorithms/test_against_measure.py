@@ -110,7 +110,7 @@ class Bad(TicTacToe):
 )
 def test_a_game_that_cannot_begin_has_no_such_games_and_is_looked_at_once(fault, says, monkeypatch) -> None:
     LET_GO.clear()
-    monkeypatch.setattr(game_calls, "CALL_LIMIT_S", 2.0 if fault == "hang" else 60.0)
+    monkeypatch.setattr(game_calls, "CALL_LIMIT_S", 0.5 if fault == "hang" else 60.0)
     game = GameConfig(env=f"{__name__}:Bad", env_config={"fault": fault})
     try:
         problems = {Against("random").problem(game) for _ in range(2)}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import random
 import re
 import shlex
@@ -245,16 +244,6 @@ def test_the_measure_shown_is_taken_and_measures(monkeypatch: pytest.MonkeyPatch
     assert vars(module)["Bluffs"]()(GameConfig(env="lmgame/KuhnPoker-v0"), policies) == {"bluff_rate": 0.25}
 
 
-def test_the_sweep_shown_in_python_is_one_trial_for_each_value() -> None:
-    shown: dict[str, Any] = {}
-    exec(compile(block("configuration.md", "grid_search"), "configuration.md", "exec"), shown)
-    configs = [LMGameGRPOConfig().update_from_dict(config) for _, config in generate_variants(shown["param_space"])]
-    for config in configs:
-        config.validate()
-    assert [config.run.token_ppo.advantage_estimator.type for config in configs] == ["grpo", "rloo"]
-    assert {config.run.text_rollouts.group_size for config in configs} == {4}
-
-
 def test_python_with_a_test_of_its_own_is_all_there_is() -> None:
     for page in PAGES:
         if page.name in RUN_ELSEWHERE:
@@ -266,29 +255,6 @@ def shown_loggers() -> ModuleType:
     module = ModuleType("my_loggers")
     exec(compile(block("monitoring.md", "class Trackio"), "monitoring.md", "exec"), vars(module))
     return module
-
-
-def test_the_logger_shown_has_a_run_for_each_trial(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[Any] = []
-    Trial = dataclasses.make_dataclass("Trial", ["trial_id"], frozen=True)
-
-    def init(**options: Any) -> Any:
-        told.append(options)
-
-        def log(numbers: dict[str, Any], step: int) -> None:
-            told.append((options["name"], numbers, step))
-
-        return SimpleNamespace(log=log, finish=lambda: told.append(f"{options['name']} ended"))
-
-    monkeypatch.setitem(sys.modules, "trackio", SimpleNamespace(init=init))
-    logger = vars(shown_loggers())["Trackio"]("text-games")
-    first, second = Trial("a"), Trial("b")
-    for trial in (first, second):
-        logger.log_trial_start(trial)
-    logger.log_trial_result(1, second, {"training_iteration": 3, "env_runners": {"success_rate": 0.5}, "date": "today"})
-    logger.log_trial_end(second)
-    assert told[:2] == [{"project": "text-games", "name": name, "resume": "allow"} for name in "ab"]
-    assert told[2:] == [("b", {"training_iteration": 3, "env_runners/success_rate": 0.5}, 3), "b ended"]
 
 
 YAML = [(page, text) for page in PAGES for text in blocks(page, "yaml") if "my_package.tools_server" not in text]

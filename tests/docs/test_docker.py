@@ -13,10 +13,6 @@ ROOT = Path(__file__).parents[2]
 FILES = sorted((ROOT / "docker").glob("*.Dockerfile"))
 
 
-def test_there_is_one_for_cpus_and_one_for_gpus() -> None:
-    assert [file.name for file in FILES] == ["cpu.Dockerfile", "gpu.Dockerfile"]
-
-
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
 def test_hadolint_has_nothing_to_say(file: Path) -> None:
     linter = Path(sys.executable).with_name("hadolint")

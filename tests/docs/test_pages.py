@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import importlib
-import math
 import pkgutil
 import re
 import shlex
@@ -131,32 +130,9 @@ def test_the_citation_is_of_this_version() -> None:
     assert citation["message"] and citation["title"] and citation["authors"], "what the format asks for"
 
 
-def test_every_target_named_to_contributors_is_one_of_make() -> None:
-    told = re.findall(r"\bmake ([a-z-]+)", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"))
-    targets = re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
-    assert told and set(told) <= set(targets)
-
-
 def test_every_command_stands_on_a_page() -> None:
     shown = {command.split()[1] for _, command in commands()}
     assert set(COMMANDS) <= shown
-
-
-def test_shares_of_groups_that_differ_are_those_of_the_formula() -> None:
-    """Counted over all outcomes of the games of a group."""
-    text = (ROOT / "docs" / "rules-of-thumb.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| groups of (\d+) that differ \| (.*) \|$", text, re.MULTILINE)
-    assert [games for games, _ in rows] == ["8", "16"]
-    for games, shares in rows:
-        for won, share in zip((0.05, 0.2, 0.5), shares.split(" | "), strict=True):
-            n = int(games)
-            mixed = sum(math.comb(n, wins) * won**wins * (1 - won) ** (n - wins) for wins in range(1, n))
-            assert f"{mixed:.2f}" == share
-
-
-def test_every_benchmark_is_described() -> None:
-    text = (ROOT / "benchmarks" / "README.md").read_text(encoding="utf-8")
-    assert [path.name for path in (ROOT / "benchmarks").glob("*.py") if f"`{path.name}`" not in text] == []
 
 
 def test_all_places_for_an_import_path_are_listed() -> None:
@@ -193,11 +169,3 @@ def test_no_module_takes_the_name_of_what_its_package_exports() -> None:
         package = importlib.import_module(info.name)
         modules = {module.name for module in pkgutil.iter_modules(package.__path__)}
         assert not modules & set(getattr(package, "__all__", ())), info.name
-
-
-def test_tables_are_whole() -> None:
-    """A line that is empty ends a table: what follows it is shown as text with bars."""
-    for page in PAGES:
-        text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
-        for table in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
-            assert re.match(r"\|.*\n\|[\s:|-]+\|$", table, re.MULTILINE), f"{page.name}: no head above {table[:60]!r}"

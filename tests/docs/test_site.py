@@ -110,12 +110,6 @@ def test_links_to_files_of_the_repository_lead_to_their_text(site: Path) -> None
         assert (site / "files" / f"{path}.txt").read_bytes() == (ROOT / path).read_bytes()
 
 
-@pytest.mark.slow
-def test_headings_have_the_anchors_of_github(site: Path) -> None:
-    text = (site / "monitoring.html").read_text(encoding="utf-8")
-    assert 'id="rays-dashboard"' in text and 'id="weights--biases-mlflow-trackio-comet"' in text
-
-
 def test_links_that_lead_nowhere_end_the_build(tmp_path: Path) -> None:
     settings = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:")[0]
     dead = ["docs/no-such.md", "docs/games.md#no-such", "no/such.py"]

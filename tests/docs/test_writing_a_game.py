@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import random
 import re
 import sys
 from pathlib import Path
@@ -15,7 +14,6 @@ from rllib_lmgame.cli.main import main
 from rllib_lmgame.envs import make_session
 from rllib_lmgame.measures.exploitability import exploitability, odds_of, uniform_policy
 from rllib_lmgame.measures.game_tree import game_tree
-from rllib_lmgame.policies.scripted import make_scripted_player
 
 PAGE = (Path(__file__).parents[2] / "docs" / "writing-a-game.md").read_text(encoding="utf-8")
 GAMES = ["guess_number:GuessNumber", "take_stones:TakeStones"]
@@ -40,7 +38,7 @@ def test_the_page_shows_what_init_begins_with(files: Path) -> None:
     assert (files / "guess_number.py").read_text() == (scaffolds / "guess_number.py").read_text()
 
 
-@pytest.mark.parametrize("game", GAMES)
+@pytest.mark.parametrize("game", [GAMES[0], pytest.param(GAMES[1], marks=pytest.mark.slow)])
 def test_examples_pass_games_check(game: str, capsys: pytest.CaptureFixture[str]) -> None:
     status = main(["games", "check", game])
     printed = capsys.readouterr().out
@@ -48,6 +46,7 @@ def test_examples_pass_games_check(game: str, capsys: pytest.CaptureFixture[str]
     assert printed.strip() in PAGE, "the page shows what is printed"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("game", FURTHER)
 def test_further_games_keep_the_contract(game: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["games", "check", game]) == 0, capsys.readouterr().out
@@ -78,13 +77,6 @@ def test_shaping_pays_for_what_a_guess_rules_out_and_leaves_success_alone(lucky:
     session.close()
 
 
-def test_info_says_what_games_of_ones_own_are(capsys: pytest.CaptureFixture[str]) -> None:
-    for game, players, expert in ((GAMES[0], "1 (player)", "yes"), (GAMES[1], "2 (first, second)", "yes")):
-        assert main(["info", game]) == 0
-        rows = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines()[1:3])
-        assert rows == {"players": players, "expert": expert}
-
-
 @pytest.mark.parametrize("game", [GAMES[1], "plain:Nim"])
 def test_games_that_keep_their_state_have_no_exploitability(game: str, files: Path) -> None:
     """Also those of others, that do not know ``show_rules``."""
@@ -94,6 +86,7 @@ def test_games_that_keep_their_state_have_no_exploitability(game: str, files: Pa
         game_tree(game)
 
 
+@pytest.mark.slow
 def test_checker_sees_a_fault_in_the_example(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     example = files / "guess_number.py"
     example.write_text(example.read_text(encoding="utf-8").replace("rng.randint(", "random.randint("), encoding="utf-8")
@@ -101,6 +94,7 @@ def test_checker_sees_a_fault_in_the_example(files: Path, capsys: pytest.Capture
     assert "seed" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("right", "wrong", "said"),
     [
@@ -123,33 +117,3 @@ def test_the_faults_named_of_others_environments_are_what_the_checker_says(
     assert main(["games", "check", FURTHER[2]]) == 1
     out = capsys.readouterr().out
     assert any(fault in out for fault in said)
-
-
-def test_expert_finds_the_number_by_halving() -> None:
-    find_in_current_directory(GAMES[0])
-    session = make_session(GAMES[0], {"split": "test"})
-    for seed in range(50):
-        session.reset(seed)
-        for _ in range(7):  # 100 numbers are less than 2^7
-            result = session.step({"player": str(session.expert_action("player"))})
-            if result.terminated:
-                break
-        assert result.terminated and result.infos["player"]["success"]
-    session.close()
-
-
-@pytest.mark.parametrize(("stones", "winner"), [(12, "player_1"), (13, "player_0")])
-def test_the_expert_of_the_game_for_two_beats_random_play(stones: int, winner: str) -> None:
-    """Whoever can leave a multiple of four wins, whatever the other does."""
-    find_in_current_directory(GAMES[1])
-    session = make_session(GAMES[1], {"stones": stones})
-    other = make_scripted_player("random")
-    for seed in range(20):
-        session.reset(seed)
-        while seats := session.to_act():
-            (seat,) = seats
-            expert = session.expert_action(seat)
-            action = expert if seat == winner else other.act(session, seat, session.observe(seat), random.Random(seed))
-            result = session.step({seat: str(action)})
-        assert result.rewards[winner] == 1.0
-    session.close()

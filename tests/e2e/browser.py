@@ -78,15 +78,7 @@ class Page:
         shown, began = "", time.monotonic()
         while text not in (shown := await self.text()):
             assert time.monotonic() - began < timeout_s, f"no {text!r} in {timeout_s:g} s: {shown}"
-            await asyncio.sleep(0.2)
-        return shown
-
-    async def without(self, text: str, timeout_s: float = 60.0) -> str:
-        """The page's text once it does not contain ``text``."""
-        shown, began = "", time.monotonic()
-        while text in (shown := await self.text()):
-            assert time.monotonic() - began < timeout_s, f"{text!r} for {timeout_s:g} s: {shown}"
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(0.05)
         return shown
 
 

@@ -151,20 +151,3 @@ def test_two_policies_are_trained_on_what_was_played_ahead(start, make_config) -
                 assert numbers["logprob_diff"] <= 1e-4
     assert lags[:2] == [{0}, {0}] and all(1 in lag and lag <= {0, 1} for lag in lags[2:])
     assert len(set(run.ids)) == len(run.ids) == 3 * EPISODES
-
-
-@pytest.mark.slow
-def test_without_staleness_a_run_is_what_it_is_without_the_section(start, make_config) -> None:
-    import torch
-
-    runs = []
-    for async_rollouts in ({}, {"async_rollouts": {"max_staleness": 0}}):
-        torch.manual_seed(3)  # The value head is drawn in this process.
-        fixed = {"text_rollouts": {"deterministic": True}, "token_ppo": {"max_tokens_per_microbatch": 4096}}
-        run = Trained(start(make_config(seed=3, **fixed, **async_rollouts)))
-        assert run.algorithm._ahead is None
-        run.train(2)
-        runs.append((run.levels, weights_of(run.algorithm), run.results[-1]["learners"]["player"]["policy_loss"]))
-    (levels, weights, loss), (others, other, other_loss) = runs
-    assert levels == others and loss == pytest.approx(other_loss, abs=1e-6)
-    assert max(np.abs(weights[name] - other[name]).max() for name in weights) <= 1e-6

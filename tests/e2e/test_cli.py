@@ -67,7 +67,6 @@ def test_an_interrupted_run_is_saved_leaves_nothing_behind_and_goes_on(
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 def test_a_killed_run_goes_on_and_no_iteration_stands_twice(rllib, write_file, tmp_path) -> None:
     file = write_file("killed", 60)
     first = rllib(f"train file {file} --checkpoint-freq 2")

@@ -34,17 +34,6 @@ def messages() -> list[dict[str, Any]]:
     ]
 
 
-def agentgym() -> list[dict[str, Any]]:
-    """The same as AgentTraj-L writes it."""
-    found = []
-    for row in messages():
-        first, _, _, thing, colour = (said["content"] for said in row["messages"])
-        said = (("human", None, first), ("gpt", False, "OK."), ("human", None, thing), ("gpt", True, colour))
-        turns = [{"from": who, "loss": loss, "value": value} for who, loss, value in said]
-        found.append({"conversations": turns, "item_id": row["item_id"]})
-    return found
-
-
 @pytest.fixture
 def config(tiny_dict: Callable[..., dict[str, Any]], tmp_path: Path) -> Callable[..., dict[str, Any]]:
     def make(rows: list[dict[str, Any]], **supervised: Any) -> dict[str, Any]:
@@ -67,9 +56,8 @@ def sft(values: dict[str, Any]) -> Any:
     return LMGameSFTConfig().update_from_dict(values)
 
 
-@pytest.mark.parametrize("rows", [messages(), agentgym()], ids=["messages", "agentgym"])
-def test_the_loss_of_what_is_held_out_falls_without_a_game(start, config, rows) -> None:
-    algorithm = start(sft(config(rows)))
+def test_the_loss_of_what_is_held_out_falls_without_a_game(start, config) -> None:
+    algorithm = start(sft(config(messages())))
     first, second = algorithm.train(), algorithm.train()
     assert not algorithm.engine_groups, "nothing is played"
     losses = [first["validation_loss_before"], first["validation_loss"], second["validation_loss"]]

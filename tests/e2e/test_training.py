@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from rllib_lmgame.algorithms.cluster.workers import foreach_learner
-
 WARM_START = {
     "max_steps": 2,
     "steps_per_iteration": 2,
@@ -22,29 +20,6 @@ ITERATIONS = 3
 
 def train(algorithm, iterations: int):
     return [algorithm.train() for _ in range(iterations)]
-
-
-@pytest.fixture
-def cores(monkeypatch: pytest.MonkeyPatch):
-    """Function that gives algorithms so many cores, all for one tiny model; nobody asks for other numbers of
-    threads.
-    """
-    import torch
-
-    monkeypatch.setattr("rllib_lmgame.algorithms.cluster.threads.FEW_PARAMETERS", 0)
-
-    before = torch.get_num_threads()
-    monkeypatch.delenv("OMP_NUM_THREADS")
-    yield lambda number: monkeypatch.setattr("rllib_lmgame.algorithms.cluster.threads.usable_cores", lambda: number)
-    torch.set_num_threads(before)
-
-
-def threads_of(algorithm) -> tuple[set[int], set[int]]:
-    """Threads that its engines and its learners have."""
-    import torch
-
-    engines = {stats.extra["threads"] for group in algorithm.engine_groups.values() for stats in group.stats()}
-    return engines, set(foreach_learner(algorithm.learner_group, lambda learner: torch.get_num_threads()))
 
 
 def check_rl_iteration(result, module_id: str = "player") -> None:
@@ -166,16 +141,8 @@ def test_evaluation_plays_the_same_levels_each_time(vllm_algorithm) -> None:
         ),
     ],
 )
-def test_any_layout_trains(start, make_config, overrides, cores) -> None:
-    """The one without processes beside the engine has two cores, which engine and learner take in turn."""
-    has_cores = "num_env_runners" not in overrides and "num_learners" not in overrides
-    if has_cores:
-        cores(2)
-        sections = {name: {**overrides.get(name, {}), "num_threads": "auto"} for name in ("inference", "token_ppo")}
-        overrides = {**overrides, **sections}
+def test_any_layout_trains(start, make_config, overrides) -> None:
     algorithm = start(make_config(**overrides))
-    if has_cores:
-        assert threads_of(algorithm) == ({2}, {2})
     for result in train(algorithm, 2):
         check_rl_iteration(result)
         if "evaluation_interval" in overrides:

@@ -13,7 +13,7 @@ from minigrid.core.world_object import Ball, Box, Door, Key
 from minigrid.envs.babyai.core.verifier import GoToInstr, ObjDesc, OpenInstr, PickupInstr, PutNextInstr
 
 from rllib_lmgame.envs.games.adapted.babyai import bot
-from rllib_lmgame.envs.games.adapted.babyai.game import MAX_FAILURES, BabyAI
+from rllib_lmgame.envs.games.adapted.babyai.game import BabyAI
 from tests.envs.begun import begun
 
 
@@ -84,14 +84,11 @@ def test_a_locked_door_needs_its_key() -> None:
     ("reply", "said"),
     [
         ("", "the actions are"),
-        ("go to", "the actions are"),
         ("go to purple box 9", "you see no 'purple box 9'"),
-        ("pick up red door 1", "you see no"),
         ("go through red ball 1", "is no door"),
         ("toggle", "no door or box"),
         ("drop", "not carrying"),
         ("move forward", "something is in the way"),
-        ("turn around", "the actions are"),
         ("go to " * 2000, "you see no"),
     ],
 )
@@ -152,14 +149,6 @@ def test_a_bot_that_plans_for_ever_is_stopped(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(bot, "MAX_SEARCHES", 0)
     game = begun(BabyAI(split="all", show_rules=False), seed=2)
     assert game.expert_action() == game.legal_actions()[0]
-
-
-@pytest.mark.slow
-def test_the_expert_gives_up_where_the_only_key_lies_behind_its_door() -> None:
-    game = begun(BabyAI(level="GoToImpUnlock", max_turns=30, split="all", show_rules=False), seed=25)
-    for _ in range(30):
-        _, _, terminated, truncated, _ = game.step(game.expert_action())
-    assert truncated and not terminated and game._failures > MAX_FAILURES
 
 
 @pytest.mark.parametrize("number", range(1, 40))

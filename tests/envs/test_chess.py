@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -17,7 +16,6 @@ from rllib_lmgame.envs.contract.base import GameError, InvalidAction  # noqa: E4
 from rllib_lmgame.envs.games.adapted.chess_games.board import read_chess_move  # noqa: E402
 from rllib_lmgame.envs.games.adapted.chess_games.endgames import ChessEndgames, Squares, canonical, position  # noqa: E402
 from rllib_lmgame.envs.games.adapted.chess_games.game import Chess  # noqa: E402
-from rllib_lmgame.envs.games.adapted.chess_games.opponents import DEBIAN_GAMES  # noqa: E402
 from rllib_lmgame.envs.games.adapted.chess_games.search import MATE, best_move, evaluate  # noqa: E402
 from rllib_lmgame.envs.games.adapted.chess_games.tablebase import NO_MATE, table  # noqa: E402
 from tests.envs.begun import begun, played_by_expert  # noqa: E402
@@ -54,9 +52,6 @@ def at(fen: str, **config: object) -> Chess:
     board = chess.Board(fen)
     game.begin(board, board.turn)
     return game
-
-
-STOCKFISH = shutil.which("stockfish") or shutil.which("stockfish", path=DEBIAN_GAMES)
 
 
 def fake_engine(
@@ -149,14 +144,14 @@ def test_alpha_beta_finds_a_move_as_good_as_plain_minimax(fen: str, depth: int) 
 
 def test_a_stronger_player_beats_a_weaker_one() -> None:
     results = Counter()
-    for seed in range(6):
-        game = begun(Chess(opponent="random" if seed < 3 else "greedy", colour="random", split="all"), seed=seed)
+    for seed in range(4):
+        game = begun(Chess(opponent="random" if seed < 2 else "greedy", colour="random", split="all"), seed=seed)
         done = cut = False
         while not (done or cut):
             _, reward, done, cut, info = game.step(game.expert_action() or "")
             assert not info["invalid_action"]
         results[reward] += 1
-    assert results[1.0] >= 5 and results[-1.0] == 0
+    assert results[1.0] >= 3 and results[-1.0] == 0
 
 
 def test_an_engine_plays_and_ends_with_the_game(tmp_path) -> None:
@@ -168,18 +163,6 @@ def test_an_engine_plays_and_ends_with_the_game(tmp_path) -> None:
     game.close()
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
-
-
-@pytest.mark.skipif(STOCKFISH is None, reason="Stockfish is not installed (apt-get install stockfish)")
-@pytest.mark.parametrize("limit", [{"engine_skill": 0}, {"engine_elo": 1350}, {}])
-def test_the_real_stockfish_plays_to_the_end_of_the_game(limit: dict) -> None:
-    game = begun(Chess(opponent="stockfish", engine_nodes=500, **limit))
-    moves = random.Random(0)
-    terminated = truncated = False
-    while not (terminated or truncated):
-        _, reward, terminated, truncated, info = game.step(moves.choice(game.legal_actions()))
-    game.close()
-    assert terminated and reward == -1.0 and not info["success"] and game._board.is_checkmate()
 
 
 def test_a_process_that_leaves_its_engine_open_ends_and_so_does_the_engine(tmp_path) -> None:
@@ -214,13 +197,6 @@ def test_the_rook_table_has_the_published_number_of_positions_of_each_depth() ->
     counts = Counter(orbits.values())
     assert len(orbits) == 28056 and counts[NO_MATE] == 2796
     assert [counts[2 * moves] for moves in range(17)] == KRK_BLACK_TO_MOVE
-
-
-@pytest.mark.parametrize(("piece", "longest", "positions"), [("queen", 10, 368_452), ("rook", 16, 399_112)])
-def test_longest_mates_and_numbers_of_positions(piece: str, longest: int, positions: int) -> None:
-    found = table(piece)
-    assert found.white[found.white != NO_MATE].max() == 2 * longest - 1
-    assert int(found.legal_white.sum() + found.legal_black.sum()) == positions
 
 
 @pytest.mark.parametrize("piece", ["queen", "rook"])
@@ -273,14 +249,6 @@ def test_the_solver_mates_in_the_fewest_moves(seeds: range) -> None:
 
 def _kind(game: ChessEndgames) -> str:
     return "queen" if game._board.queens else "rook"
-
-
-def test_endgame_options() -> None:
-    game = ChessEndgames(piece="rook", min_mate=16, max_mate=16)
-    for seed in range(10):
-        game.reset(seed=seed)
-        assert table("rook").white[_squares(game._board)] == 31
-    assert ChessEndgames(min_mate=11)._pieces == ("rook",)
 
 
 def test_mirrored_positions_are_one_level() -> None:

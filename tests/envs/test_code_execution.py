@@ -13,7 +13,7 @@ from rllib_lmgame.envs.games.code.code_execution.evalplus import with_stand_in
 from rllib_lmgame.envs.games.code.code_execution.game import CodeExecution
 from rllib_lmgame.envs.games.code.code_execution.generated import MOST_ALIKE, make_problem
 from rllib_lmgame.envs.games.code.code_execution.problems import Case, Problem, read_problems
-from rllib_lmgame.envs.synthetic.programming.families import FAMILIES, source_of
+from rllib_lmgame.envs.synthetic.programming.families import FAMILIES
 from rllib_lmgame.sandbox.judging import call_function, same
 from tests.envs.begun import begun
 
@@ -67,13 +67,6 @@ def test_what_a_bad_program_reads(program: str, reward: float, words: str | None
     assert "double(-5)" not in observation and "double(3)" not in observation
 
 
-def test_a_program_that_hangs_is_stopped() -> None:
-    observation, reward, _, _, _ = double(run_seconds=1).step(
-        block("def double(n):\n    while n: pass\n    return 2 * n")
-    )
-    assert reward == pytest.approx(0.05) and "was stopped" in observation
-
-
 def test_there_are_many_problems_and_none_is_won_by_a_constant() -> None:
     assert len(FAMILIES) >= 60
     count = 0
@@ -104,13 +97,6 @@ def check_reference(name: str, values: dict[str, object]) -> None:
 def test_the_reference_of_every_family_passes(every: int) -> None:
     for name, family in list(FAMILIES.items())[::every]:
         check_reference(name, family.choices()[-1])
-
-
-def test_parameters_become_constants() -> None:
-    source = source_of("count_remainder", {"K": 4, "R": 1})
-    assert source == (
-        "def count_remainder(numbers: list[int]) -> int:\n    return sum((1 for number in numbers if number % 4 == 1))"
-    )
 
 
 HUMANEVAL = {

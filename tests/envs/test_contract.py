@@ -78,8 +78,6 @@ def test_what_a_game_does_not_write_is_named(base: type, missing: str) -> None:
         ("lmgame/DeepSearch-v0", "answer[right] || answer[Paris]"),
         ("lmgame/DeepSearch-v0", "search[right]\nanswer[Paris]"),
         ("lmgame/TwentyQuestions-v0", "Is it a dog? || Is it a cat?"),
-        ("lmgame/GuessMyCity-v0", "Is it Paris? || Is it Rome?"),
-        ("lmgame/BabyAI-v0", "turn left || turn right"),
     ],
 )
 def test_different_moves_where_one_is_asked_for_are_invalid(game: str, reply: str) -> None:
@@ -107,8 +105,6 @@ def test_a_cut_reply_says_how_many_moves_were_made() -> None:
         ("lmgame/Maze-v0", {}, "costs 4."),
         ("lmgame/Chess-v0", {}, "costs 1; 3 in a row forfeit the game."),
         ("lmgame/Sokoban-v0", {}, "costs 0.1; 3 in a row forfeit the game and cost as much as the moves left."),
-        ("lmgame/BIRDFiveTries-v0", {}, "costs 0.5 and ends the game."),
-        ("lmgame/GSM8K-v0", {}, "costs 0.1."),
         (
             "lmgame/TextCraft-v0",
             {"invalid_action_penalty": 0.0, "max_invalid_actions": 5},
@@ -147,12 +143,9 @@ def test_a_forfeit_is_not_cheaper_than_failing(game: str, wait: str, cost: float
     ("game", "reply"),
     [
         ("lmgame/Wordle-v0", "zzzzz"),
-        ("lmgame/GSM8KFiveTries-v0", "-7"),
         ("lmgame/TwentyQuestions-v0", "Is it made of cheese?"),
         ("lmgame/GuessMyCity-v0", "Is it made of cheese?"),
-        ("lmgame/BIRDFiveTries-v0", "```sql\nSELECT 1 WHERE 0\n```"),
         ("lmgame/CodeExecution-v0", "```python\nx = 1\n```"),
-        ("lmgame/CarDealer-v0", "Have a look around."),
     ],
 )
 def test_the_last_try_ends_the_game(game: str, reply: str) -> None:

@@ -130,16 +130,6 @@ def test_what_was_got_before_a_forfeit_is_kept_unless_wins_alone_count(game, fir
     assert " ".join(outcomes(verdicts, results).values()) == won
 
 
-def test_the_others_play_on_without_who_left_the_pot() -> None:
-    session = session_of(GOODS, players=3, multiplier=1.5, endowment=10, max_invalid_actions=1, rounds=3)
-    result = play(session, ("10", "ten", "0"))
-    assert result.ends == {ONE.replace("0", "1"): True}
-    assert result.rewards == {ONE: 0.5, TWO: pytest.approx(-0.1), "player_2": 1.5}
-    assert session.observe(TWO).text.splitlines()[-1].startswith("The game is over.")
-    result = play(session, ("10", "?"))
-    assert result.terminated and session.to_act() == (), "one alone has nobody to share with"
-
-
 STRATEGY_SCORES = {
     ("tit_for_tat", "always_defect"): (9, 14),
     ("tit_for_tat", "grim_trigger"): (30, 30),

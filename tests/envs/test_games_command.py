@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from rllib_lmgame.cli.main import main
-from rllib_lmgame.envs import make_session
 from rllib_lmgame.envs.games import FAMILIES
 from rllib_lmgame.envs.registry import games as known_games
 
@@ -80,12 +79,3 @@ def test_play_to_the_end(capsys: pytest.CaptureFixture[str], monkeypatch: pytest
     assert run("play", "lmgame/Sokoban-v0", "--seed", "5") == 0
     out = capsys.readouterr().out
     assert "success: player" in out and "the game is over" in out and "√" in out
-
-
-def test_quit_is_played_where_it_is_an_action(monkeypatch, capsys) -> None:
-    session = make_session("lmgame/WordleFour-v0")
-    session.reset(0)
-    assert "quit" in session.observe("player").legal_actions
-    typed(monkeypatch, ["quit"])
-    assert run("play", "lmgame/WordleFour-v0") == 0
-    assert "reward: player" in capsys.readouterr().out

@@ -12,7 +12,7 @@ from rllib_lmgame.envs.registry import own_games
 
 DIRECTORY = Path(__file__).parent / "golden"
 OURS = list(own_games())
-LONG = {f"lmgame/{name}-v0" for name in ("LiarsDice", "MiniWoB", "SciWorld", "TextNav")}
+LONG = {f"lmgame/{name}-v0" for name in ("LiarsDice", "MiniWoB", "SciWorld", "TextNav", "TextNavPartial")}
 """An equilibrium is worked out, a browser or Java is started."""
 
 

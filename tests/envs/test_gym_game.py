@@ -10,7 +10,6 @@ import gymnasium
 import pytest
 from gymnasium import spaces
 
-from rllib_lmgame.envs.checking.checker import check_game
 from rllib_lmgame.envs.games.adapted.gym_games.game import GymTextGame, best_policy
 from rllib_lmgame.envs.games.adapted.gym_games.toy_text import should_hit
 from rllib_lmgame.envs.registry import make_game
@@ -83,19 +82,6 @@ def test_actions_that_do_not_start_at_zero_and_tuples_of_numbers() -> None:
     assert game.expert_action() is None
     unnamed = begun(GymTextGame(env_id="TestCountdown-v0", observation="values"), seed=3)
     assert unnamed.legal_actions() == ("5", "6") and not unnamed.step("6")[4]["invalid_action"]
-
-
-def test_a_larger_lake_keeps_the_contract() -> None:
-    names = ("Left", "Down", "Right", "Up")
-    config = {
-        "env_kwargs": {"map_name": "8x8", "is_slippery": False},
-        "action_names": names,
-        "split_by_start": False,
-        "observation": "both",
-    }
-    assert check_game("rllib_lmgame.envs.games.adapted.gym_games.game:GymTextGame", config) == []
-    game = begun(GymTextGame(**config))
-    assert game.solver_wins and len(game.solve() or []) == 14
 
 
 def at(row: int, column: int, passenger: int, destination: int) -> Callable[[Any], None]:

@@ -6,7 +6,6 @@ import contextlib
 import gc
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -96,31 +95,6 @@ def test_a_level_is_the_same_every_time(browser: host.Pages) -> None:
     game.close()
 
 
-@pytest.mark.slow
-@needs_browser
-def test_a_page_that_never_loads_costs_one_episode(monkeypatch: pytest.MonkeyPatch, browser: host.Pages) -> None:
-    good = begun(MiniWoB(tasks="click-test-2", split="all"))
-    with socket.create_server(("127.0.0.1", 0)) as server:  # It takes connections and says nothing.
-        monkeypatch.setenv("MINIWOB_URL", f"http://127.0.0.1:{server.getsockname()[1]}")
-        bad = MiniWoB(tasks="click-test", page_timeout_s=4.0)
-        failed: list[BaseException] = []
-
-        def reset() -> None:
-            with pytest.raises(
-                GameError, match=r"task click-test: (the page did not answer within 4 s|.*Timeout)"
-            ) as e:
-                bad.reset(seed=0)
-            failed.append(e.value)
-
-        thread = threading.Thread(target=reset)
-        thread.start()
-        assert played_by_expert(good)[0] == 1.0
-        thread.join(END_TIMEOUT_S)
-    assert failed
-    good.close()
-    bad.close()
-
-
 @needs_browser
 def test_a_page_that_computes_for_ever_costs_one_episode(monkeypatch: pytest.MonkeyPatch, browser: host.Pages) -> None:
     game, other = (begun(MiniWoB(tasks="click-test", split="all")) for _ in range(2))
@@ -128,8 +102,8 @@ def test_a_page_that_computes_for_ever_costs_one_episode(monkeypatch: pytest.Mon
     game._pages.do(
         "a trap", page.evaluate, "() => document.querySelector('button').onclick = () => { while (true) {} }"
     )
-    with monkeypatch.context() as patch, pytest.raises(GameError, match="click: the page did not answer within 2 s"):
-        patch.setattr(game._pages, "_limit_s", 2.0)
+    with monkeypatch.context() as patch, pytest.raises(GameError, match="click: the page did not answer within 1 s"):
+        patch.setattr(game._pages, "_limit_s", 1.0)
         game.step(game.expert_action())
     assert played_by_expert(other)[0] == 1.0
     with pytest.raises(GameError, match="closed"):
@@ -240,19 +214,12 @@ def test_the_browser_ends_with_the_last_game_and_with_the_process(end: str) -> N
     [
         "",
         "click",
-        "click(12)",
-        "click('12', 'top')",
         "click('12'); click('13')",
         "click(bid=__import__('os').getcwd())",
-        "page.close()",
-        "goto('http://localhost')",
         "upload_file('12', '/etc/passwd')",
         "noop(1e9)",
-        "noop(True)",
-        "scroll('a', 1)",
         "select_option('12', [1])",
         "click('12', modifiers=['Hyper'])",
-        "fill('12')",
         "fill('12', 'a', 'b', 'c', 'd')",
         "(" * 5000,
     ],

@@ -12,11 +12,11 @@ import pytest
 
 pytest.importorskip("scienceworld")
 
-from rllib_lmgame.base.errors import ConfigError, MissingDependencyError
+from rllib_lmgame.base.errors import MissingDependencyError
 from rllib_lmgame.envs.contract.splits import SPLITS
 from rllib_lmgame.envs.games.adapted.sci_world import simulator as simulator_module
-from rllib_lmgame.envs.games.adapted.sci_world.game import SciWorld, task_name
-from rllib_lmgame.envs.games.adapted.sci_world.simulator import TASKS, Simulator, require_java, splits_of
+from rllib_lmgame.envs.games.adapted.sci_world.game import SciWorld
+from rllib_lmgame.envs.games.adapted.sci_world.simulator import TASKS, require_java, splits_of
 from tests.envs.begun import begun, played_by_expert
 
 END_TIMEOUT_S = 20
@@ -70,22 +70,10 @@ def test_splits_are_the_simulators_own_lists() -> None:
         game.close()
 
 
-@needs_java
-@pytest.mark.slow
-def test_failing_a_task_ends_it_without_a_negative_score() -> None:
-    game = begun(SciWorld(task="find-living-thing", show_rules=False))
-    _, reward, terminated, truncated, info = game.step("focus on air")
-    assert terminated and not truncated and reward <= 0 and not info["success"] and game._score == 0.0
-    game.close()
-
-
 def check_what_is_no_action() -> None:
     """It is invalid and changes nothing."""
     game = SciWorld(task=EASY_TASK, show_rules=False)
-    for text in (
-        *("fly to the moon", "reset task", "RESET TASK", "open door \ud800", "öffne tür", ""),
-        *("a" * 10_000, "open\x00door"),
-    ):
+    for text in (*("fly to the moon", "RESET TASK", "open door \ud800", "open\x00door"),):
         before, _ = game.reset(seed=0)
         observation, reward, _, _, info = game.step(text)
         assert (reward, info["invalid_action"]) == (-0.1, True), text
@@ -156,19 +144,6 @@ def test_a_simulator_that_dies_is_an_error_of_the_game_and_the_next_episode_play
         game.step("look around")
     assert game.reset(seed=0)[0] == before
     game.close()
-
-
-@needs_java
-@pytest.mark.slow
-def test_tasks_by_name_and_number() -> None:
-    simulator = Simulator()
-    assert sorted(TASKS) == sorted(simulator._server.getTaskNames()) and len(TASKS) == 30
-    simulator.close()
-    assert task_name(0) == task_name("0") == "boil" == task_name("boil")
-    with pytest.raises(ConfigError, match="0 to 29"):
-        SciWorld(task=30)
-    with pytest.raises(ConfigError, match="did you mean 'find-animal'"):
-        SciWorld(task="find-animals")
 
 
 def test_missing_java_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

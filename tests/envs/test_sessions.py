@@ -42,22 +42,6 @@ def test_what_is_wrong_is_named(game: str, key: str, said: str) -> None:
     assert caught.value.path == key and said in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["cooperative", "secret_seats"])
-def test_what_a_game_declares_is_true_or_false(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    import broken_games
-
-    def raises(self) -> bool:
-        raise RuntimeError("boom")
-
-    for value in (True, False, np.True_):
-        monkeypatch.setattr(broken_games.Plain, name, value, raising=False)
-        assert getattr(make_session("broken_games:Plain"), name) is bool(value)
-    for value, said in ((raises, "it must be True or False"), ("no", "'no'; it must be"), (property(raises), "boom")):
-        monkeypatch.setattr(broken_games.Plain, name, value, raising=False)
-        with pytest.raises(GameError, match=f"broken_games:Plain: {name} .*{said}"):
-            make_session("broken_games:Plain")
-
-
 @each_game
 def test_specs_tell_the_truth(game: str) -> None:
     spec = own_games()[game]
@@ -126,11 +110,8 @@ def test_where_a_class_lives_does_not_say_whose_game_it_is(monkeypatch: pytest.M
     ("fault", "said"),
     [
         ("nan", "finite number"),
-        ("infinite", "finite number"),
         ("huge", "finite number"),
         ("large", "finite number of at most 1e"),
-        ("word", "finite number"),
-        ("none", "finite number"),
         ("observation", "must be text"),
         ("endless", "has 10,000,000 characters; at most 262,144"),
         ("info", "must be a dict"),
@@ -138,8 +119,6 @@ def test_where_a_class_lives_does_not_say_whose_game_it_is(monkeypatch: pytest.M
         ("short", "must return"),
         ("raise", "ZeroDivisionError: division by zero"),
         ("legal", "sequence of texts"),
-        ("legal is nothing", "sequence of texts"),
-        ("turns left in words", "whole number"),
         ("turns left is an array", "whole number"),
         ("turns left is endless", "whole number of at most 1,000,000,000"),
         ("reset", "RuntimeError: no more levels"),
@@ -159,12 +138,10 @@ def test_a_game_that_breaks_its_promise_is_a_game_error(fault: str, said: str) -
     [
         ("roles", property(lambda env: 1 / 0), "roles raised ZeroDivisionError"),
         ("roles", ["even", "odd"], "`roles` is a list; it must be a mapping"),
-        ("roles", None, "`roles` is a NoneType"),
         ("roles", {"even": "a\ud800"}, r"'a\\ud800' is no name of a role"),
         ("possible_agents", ["a", "a"], "two agents are called 'a'"),
         ("possible_agents", ["a", "\udfff"], r"'\\udfff' is no name of an agent"),
         ("possible_agents", [0, "0"], "two agents are called '0'"),
-        ("possible_agents", [True, 1], "two agents are called '1'"),
     ],
 )
 def test_names_that_no_log_or_metric_can_hold_are_refused(name, value, said) -> None:

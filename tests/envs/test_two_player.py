@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterator
-from itertools import permutations
-
-import pytest
 
 from rllib_lmgame.envs import make_session
-from rllib_lmgame.envs.games.duels.kuhn_poker import KuhnPoker, KuhnState, equilibrium
+from rllib_lmgame.envs.games.duels.kuhn_poker import KuhnPoker, equilibrium
 from rllib_lmgame.envs.games.duels.tic_tac_toe import CELLS, best_moves, value
 from tests.envs.begun import begun
 
@@ -29,41 +25,6 @@ def test_minimax_knows_the_game_is_a_draw_and_never_loses() -> None:
             )
             result = session.step({agent: action or ""})
         assert result.rewards[expert] >= 0
-
-
-@pytest.mark.parametrize("players", [2, 3])
-def test_kuhn_pays_what_every_line_of_play_has_put_into_the_pot(players: int) -> None:
-    """All deals and lines, counted chip by chip: an ante each, 1 for a bet, 1 for each call of it."""
-    game = KuhnPoker(players=players)
-    seats = [f"player_{seat}" for seat in range(players)]
-
-    def play_out(deal: tuple[str, ...], line: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-        game.reset(seed=0)
-        game.position = KuhnState(players, deal)
-        paid, stay = dict.fromkeys(seats, 1), dict(zip(seats, map("JQKA".index, deal), strict=True))
-        answers = None  # How many have yet to answer the bet.
-        for number, move in enumerate(line):
-            seat = seats[number % players]
-            assert game.agent_selection == seat
-            assert set(game.legal_actions(seat)) == ({"check", "bet"} if answers is None else {"call", "fold"})
-            game.step(move)
-            paid[seat] += move in ("bet", "call")
-            if move == "fold":
-                del stay[seat]
-            answers = players - 1 if move == "bet" else None if answers is None else answers - 1
-        over = answers == 0 or (answers is None and len(line) == players)
-        assert game.terminations == dict.fromkeys(seats, over)
-        if not over:
-            for move in game.legal_actions(game.agent_selection):
-                yield from play_out(deal, (*line, move))
-            return
-        pot, winner = sum(paid.values()), max(stay, key=stay.__getitem__)
-        assert game.rewards == {seat: pot * (seat == winner) - paid[seat] for seat in seats}
-        assert [seat for seat in seats if game.infos[seat]["success"]] == [winner]
-        yield line
-
-    for deal in permutations("JQKA"[: players + 1], players):
-        assert len(list(play_out(deal, ()))) == {2: 5, 3: 13}[players]
 
 
 def test_kuhn_expert_plays_the_equilibrium() -> None:

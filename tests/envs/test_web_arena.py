@@ -153,8 +153,7 @@ def ended(game: WebArena, reply: str = "send_msg_to_user('done')") -> float:
     [
         ("send_msg_to_user('quest lumaflex™ band')", 1.0),
         ("send_msg_to_user('Quest')", 0.0),
-        ("send_msg_to_user('')", 0.0),
-        ("report_infeasible('no such thing')", 0.0),
+        pytest.param("report_infeasible('no such thing')", 0.0, marks=pytest.mark.slow),
     ],
 )
 def test_a_task_with_an_answer(begin: Callable[..., WebArena], reply: str, reward: float) -> None:
@@ -180,7 +179,6 @@ def test_a_task_that_changes_a_page(begin: Callable[..., WebArena], server: Serv
     game.step(f"click('{element(game, 'Save')}')")
     assert server.bio == BIO and ended(game) == 1.0
     assert ended(begin(399, max_turns=1), "noop(0)") == 1.0  # The last turn is judged without being asked.
-    assert begin(399, max_turns=1, max_invalid_actions=None).step("dance")[1:3] == (0.9, True)
 
 
 @pytest.mark.slow
@@ -195,10 +193,11 @@ def test_tabs(begin: Callable[..., WebArena], server: Server) -> None:
     assert "about:blank" in game.step("tab_close()")[0]
 
 
-@pytest.mark.parametrize("url", ["file:///etc/passwd", "http://localhost/", "javascript:alert(1)", "http://[", "x"])
-def test_no_other_address_can_be_gone_to(begin: Callable[..., WebArena], url: str) -> None:
-    board, reward, done, _, info = begin(44).step(f"goto('{url}')")
-    assert info["invalid_action"] and reward == -0.1 and not done and "no address on these sites" in board
+def test_no_other_address_can_be_gone_to(begin: Callable[..., WebArena]) -> None:
+    game = begin(44, max_invalid_actions=None)
+    for url in ("file:///etc/passwd", "http://localhost/", "javascript:alert(1)", "http://[", "x"):
+        board, reward, done, _, info = game.step(f"goto('{url}')")
+        assert info["invalid_action"] and reward == -0.1 and not done and "no address on these sites" in board, url
 
 
 def test_a_page_of_another_site_ends_the_task(begin: Callable[..., WebArena]) -> None:
@@ -208,7 +207,13 @@ def test_a_page_of_another_site_ends_the_task(begin: Callable[..., WebArena]) ->
     assert "another site" in board
 
 
-@pytest.mark.parametrize("asks", ["<form>Password <input type='password'></form>", "<a href='/login'>Log in</a>"])
+@pytest.mark.parametrize(
+    "asks",
+    [
+        "<form>Password <input type='password'></form>",
+        pytest.param("<a href='/login'>Log in</a>", marks=pytest.mark.slow),
+    ],
+)
 def test_a_login_that_has_expired_drops_the_episode(begin: Callable[..., WebArena], server: Server, asks: str) -> None:
     game = begin(44)
     server.asks = asks
@@ -250,25 +255,17 @@ def test_what_cannot_be_played_is_refused(server: Server, logins: str, monkeypat
         (436, "task 436 cannot be played: it is judged by the shop's database"),
         ("44, 101", "task 101 cannot be played: .*`judge`"),
         (812, "names no task; WebArena's are 0-811"),
-        ("5-3", "must go from a number to a larger one"),
-        ("a", "must be numbers of tasks"),
     ):
         with pytest.raises(ConfigError, match=rf"env_config.ids: .*({message})"):
             WebArena(ids=ids, storage_state=logins)
     with pytest.raises(ConfigError, match="task 44 cannot be played: its player must be logged in"):
         WebArena(ids=44)
-    Path(logins, "gitlab_state.json").write_text('{"cookies": []}')
-    with pytest.raises(ConfigError, match="no state of a browser"):
-        WebArena(ids=44, storage_state=logins)
     Path(logins, "gitlab_state.json").write_text('{"cookies": [')
     with pytest.raises(ConfigError, match="damaged"):
         WebArena(ids=44, storage_state=logins)
     Path(logins, "gitlab_state.json").unlink()
     with pytest.raises(ConfigError, match=r"gitlab_state.json cannot be read .*auto_login.py"):
         WebArena(ids=44, storage_state=logins)
-    monkeypatch.setenv("WA_GITLAB", "127.0.0.1:8023")
-    with pytest.raises(ConfigError, match=r"WA_GITLAB: .* is no address"):
-        WebArena()
     for site in SITES:
         monkeypatch.delenv(variable_of(site))
     with pytest.raises(ConfigError, match=r"none of WebArena's tasks can be played.*WA_SHOPPING"):
@@ -306,7 +303,7 @@ def task_of(**checks: Any) -> Task:
 
 @pytest.mark.parametrize(
     ("said", "right"),
-    [("6", True), ("There are 6.", True), ("(6)", True), ("16", False), ("6.5", False), ("1,6", False), ("6-7", False)],
+    [("There are 6.", True), ("(6)", True), ("16", False), ("6.5", False), ("1,6", False), ("6-7", False)],
 )
 def test_a_single_figure_stands_alone(said: str, right: bool) -> None:
     assert includes("6", said, alone=True) is right and includes("6", said)

@@ -42,20 +42,6 @@ def reference(guess: str, word: str) -> tuple[int, ...]:
     return tuple(result)
 
 
-@pytest.mark.parametrize(
-    ("guess", "word", "expected"),
-    [
-        ("speed", "abide", (GREY, GREY, YELLOW, GREY, YELLOW)),
-        ("speed", "erase", (YELLOW, GREY, YELLOW, YELLOW, GREY)),
-        ("speed", "steal", (GREEN, GREY, GREEN, GREY, GREY)),
-        ("geese", "those", (GREY, GREY, GREY, GREEN, GREEN)),
-        ("llama", "local", (GREEN, YELLOW, YELLOW, GREY, GREY)),
-    ],
-)
-def test_letters_that_come_twice(guess: str, word: str, expected: tuple[int, ...]) -> None:
-    assert colours(guess, word) == expected
-
-
 def test_a_game() -> None:
     game = wordle("apple")
     observation, reward, terminated, _, info = game.step("Paper.")

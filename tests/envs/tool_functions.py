@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any, Literal
 
 STOCK = {"nails": 12, "ropes": 3}
@@ -25,21 +24,8 @@ def shout() -> str:
     return "HA" * 5_000
 
 
-def torn() -> str:
-    return "half of a pair: \ud800"
-
-
-def hang() -> str:
-    threading.Event().wait()
-    return ""
-
-
 def leave() -> str:
     raise SystemExit(3)
-
-
-def many(*numbers: int) -> int:
-    return sum(numbers)
 
 
 NO_FUNCTION = 5

@@ -40,9 +40,9 @@ def league_of(rates: list[float], **options) -> League:
 @pytest.mark.parametrize(
     ("name", "options", "formula", "draws"),
     [
-        ("pfsp_hard", {}, lambda x: (1 - x) ** 2, 100_000),
+        ("pfsp_hard", {}, lambda x: (1 - x) ** 2, 20_000),
         ("pfsp_hard", {"power": 0.5}, lambda x: (1 - x) ** 0.5, 20_000),
-        ("pfsp_var", {}, lambda x: x * (1 - x), 100_000),
+        ("pfsp_var", {}, lambda x: x * (1 - x), 20_000),
         ("uniform", {}, lambda x: 1.0, 10_000),
         ("latest", {}, lambda x: float(x == RATES[-1]), 1_000),
     ],

@@ -10,8 +10,8 @@ FILE = Path(__file__).parents[2] / "examples/one_iteration.py"
 RUN = """
 import asyncio, runpy, sys
 example = runpy.run_path(sys.argv[1])
-success = asyncio.run(example["train"](example["Config"](iterations=3, levels=4, group_size=4)))
-assert len(success) == 3 and all(0 <= share <= 1 for share in success)
+success = asyncio.run(example["train"](example["Config"](iterations=2, levels=4, group_size=4)))
+assert len(success) == 2 and all(0 <= share <= 1 for share in success)
 assert "ray" not in sys.modules, "the loop needs no Ray"
 """
 
@@ -21,7 +21,7 @@ def test_it_plays_learns_and_pushes_without_ray() -> None:
     done = subprocess.run([sys.executable, "-c", RUN, str(FILE)], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-2000:]
     lines = done.stdout.splitlines()
-    assert len(lines) == 3 and all("logprob_diff" in line for line in lines)
+    assert len(lines) == 2 and all("logprob_diff" in line for line in lines)
     gaps = [float(line.split("logprob_diff ")[1].split()[0]) for line in lines]
     assert max(gaps) < 1e-4, "the engine plays with the weights that were pushed"
 

@@ -65,7 +65,7 @@ def test_the_policy_learns_what_it_learns_beside_a_critic_that_moves_nothing(
         module.compute_values({})
 
 
-@pytest.mark.parametrize("stage", [None, 2, 3])
+@pytest.mark.parametrize("stage", [None, pytest.param(2, marks=pytest.mark.slow), 3])
 def test_a_checkpoint_goes_on_as_the_kind_it_is(
     stage: int | None, make_learner: Any, make_episodes: Any, tmp_path: Path
 ) -> None:
@@ -113,14 +113,19 @@ def test_the_configuration_builds_a_critic_where_one_is_asked(name: str) -> None
     [
         ({}, {}, True),
         ({"importance_sampling": {"cap": 1.1, "mask": {"low": 0.2, "high": 3.0}}}, {"use_kl_loss": True}, True),
-        ({"importance_sampling": None, "policy_loss": "gspo", "advantage_estimator": "reinforce"}, {}, True),
         ({"policy_loss": "dppo", "max_row_tokens": 24}, {}, True),
         ({"importance_sampling": {"level": "turn"}}, {}, False),
-        ({"importance_sampling": {"mask": {"level": "trajectory", "low": 0.1, "high": 9.0}}}, {}, False),
-        ({"kl": {"as": "reward"}}, {}, False),
-        ({"num_minibatches": 2}, {}, False),
-        ({"advantage_estimator": f"{__name__}:WithCritic"}, {"critic": True}, False),
         ({}, {"num_epochs": 2}, False),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in (
+                ({"importance_sampling": None, "policy_loss": "gspo", "advantage_estimator": "reinforce"}, {}, True),
+                ({"importance_sampling": {"mask": {"level": "trajectory", "low": 0.1, "high": 9.0}}}, {}, False),
+                ({"kl": {"as": "reward"}}, {}, False),
+                ({"num_minibatches": 2}, {}, False),
+                ({"advantage_estimator": f"{__name__}:WithCritic"}, {"critic": True}, False),
+            )
+        ),
     ],
     ids=str,
 )

@@ -22,7 +22,7 @@ from rllib_lmgame.sandbox.queries.database import STOPPED, Database, QueryLimits
 HERE = Path(__file__).parent / "hostile"
 REPOSITORY = str(Path(__file__).parents[2])
 LIMITS = Limits(wall_s=60.0, cpu_s=5, memory_bytes=256 * MEBIBYTE)
-SHORT_S = 1.0
+SHORT_S = 0.5
 """Wall-clock limit of programs that can only be stopped by it."""
 QUERY_LIMITS = QueryLimits(seconds=0.3)
 BEYOND_S = 60.0
