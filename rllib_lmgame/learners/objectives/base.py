@@ -20,7 +20,7 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -43,9 +43,6 @@ from rllib_lmgame.learners.options import MOST_TOKENS, WARMUP_STEPS_AFTER_SUPERV
 from rllib_lmgame.learners.process import ProcessGroup
 from rllib_lmgame.policies.model.attention import Layout
 from rllib_lmgame.policies.model.heads import num_chunks
-
-if TYPE_CHECKING:
-    from rllib_lmgame.config.run import RunConfig
 
 MAX_NAN_STEPS = 10
 """Skipped optimizer steps in a row that end the run."""
@@ -78,8 +75,8 @@ class LearnerSettings:
     microbatch_tokens: int = MOST_TOKENS
 
     @classmethod
-    def of_run(cls, run: RunConfig, values: Mapping[str, float] = MappingProxyType({})) -> LearnerSettings:
-        """Those of a policy's options, with ``values`` of schedules by their keys."""
+    def of_run(cls, run: Any, values: Mapping[str, float] = MappingProxyType({})) -> LearnerSettings:
+        """Those of a policy's ``RunConfig``, with ``values`` of schedules by their keys."""
         run = with_changes(run, values)
         deepspeed: Any = run.deepspeed
         ppo, default_steps = run.token_ppo, 0 if run.supervised_stage is None else WARMUP_STEPS_AFTER_SUPERVISION
