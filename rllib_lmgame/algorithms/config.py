@@ -265,9 +265,8 @@ class LMGameConfig(PPOConfig):
         if unknown:
             raise ConfigError.together(unknown_at_top(str(key), self.entry.groups) for key in unknown)
         self.change(own)
-        for key in ("callbacks", "callbacks_class"):
-            if key in rest:
-                self.callbacks(rest.pop(key))
+        for key in [key for key in ("callbacks", "callbacks_class") if key in rest]:
+            self.callbacks(rest.pop(key))
         for key, value in rest.items():
             if str(key).startswith("callbacks_on_"):
                 rest[key] = _callback_function(value, f"config.{key}")

@@ -8,13 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from rllib_lmgame.algorithms.games import (
-    check_games_known,
-    check_seats,
-    games_blamed_first,
-    games_of,
-    is_contest,
-)
+from rllib_lmgame.algorithms.games import check_games_known, check_seats, games_blamed_first, games_of, is_contest
 from rllib_lmgame.algorithms.measuring.measures import check_measures
 from rllib_lmgame.algorithms.scheduled import game_variants, kind_of, occurring, whole_keys
 from rllib_lmgame.base.errors import ConfigError, did_you_mean

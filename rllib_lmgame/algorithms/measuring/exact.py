@@ -46,13 +46,7 @@ class Exploitability:
         max_states: A game with more states is refused.
     """
 
-    columns = (
-        "exploitability",
-        "nash_conv",
-        "first_seat_value",
-        "illegal_mean",
-        "illegal_max",
-    )
+    columns = ("exploitability", "nash_conv", "first_seat_value", "illegal_mean", "illegal_max")
 
     def __init__(
         self, samples: Annotated[int, limits(ge=2)] = 64, max_states: Annotated[int, limits(ge=1)] = MOST_STATES
