@@ -201,6 +201,8 @@ class LMGameAlgorithm(PPO):
         Raises: RolloutError: ``max_failed_rounds`` rounds in a row finished nothing; ConfigError: no episode can work.
         """
         config = self.config
+        if config.engine_names and not self.engine_groups:
+            raise ConfigError("", "this algorithm was stopped; build another, or take it from a checkpoint")
         group = RunnerGroup(
             runners or self.env_runner_group, config.sample_timeout_s, self._heal, config.restart_failed_env_runners
         )
@@ -240,6 +242,12 @@ class LMGameAlgorithm(PPO):
         if self.learner_group.is_local and module_id in self.config.trained_policies():
             return self.learner_group._learner.module[module_id]
         return super().get_module(module_id)
+
+    def add_module(self, *args: Any, **kwargs: Any) -> Any:
+        """Raises: ConfigError: engines would not follow; nor with :meth:`remove_module`."""
+        raise ConfigError("", "policies are those an algorithm is built with; set policies, or a league")
+
+    remove_module = add_module
 
     @property
     def policy_version(self) -> int:

@@ -19,7 +19,7 @@ from ray.util import log_once
 from rllib_lmgame.algorithms.demonstrations import with_demonstrations
 from rllib_lmgame.algorithms.games import on_split
 from rllib_lmgame.algorithms.validation import admit, check_overrides, check_who_learns
-from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.errors import ConfigError, did_you_mean
 from rllib_lmgame.base.group import as_data, describe
 from rllib_lmgame.base.plugin import import_path
 from rllib_lmgame.config.algorithms import AlgorithmEntry
@@ -97,7 +97,7 @@ class LMGameConfig(PPOConfig):
         given = name in INSTEAD and name not in _OF_EVALUATION and "run" in vars(self)
         if given and value != vars(self).get(key):
             raise ConfigError(f"config.{name}", f"has no effect here; {INSTEAD[name]}")
-        if key in RLlibOptions.model_fields and "run" in vars(self) and not _is_space(value):
+        if key in RLlibOptions.model_fields and "run" in vars(self) and not (_is_space(value) or self._is_frozen):
             if _is_space(vars(self)[key]):
                 super().__setattr__(key, None)
             self.change({key: value})
@@ -178,6 +178,13 @@ class LMGameConfig(PPOConfig):
         super().environment(**options)
         return self
 
+    def training(self, *, model: Any = NotProvided, **options: Any) -> Self:
+        """As RLlib's. Raises: ConfigError: for another ``model``, which RLlib would change in place."""
+        if model is not NotProvided and {**self.model, **model} != self.model:
+            raise ConfigError("config.model", f"has no effect here; {INSTEAD['model']}")
+        super().training(**options)
+        return self
+
     def api_stack(self, **on: Any) -> Self:
         """RLlib's new API stack is the only one. Raises: ConfigError: it is switched off."""
         for key, value in on.items():
@@ -201,6 +208,9 @@ class LMGameConfig(PPOConfig):
         if policies is not NotProvided:
             named = read_policies(_without_specs(policies))
             if isinstance(policies_to_train, list | tuple | set | frozenset):
+                for unknown in (name for name in policies_to_train if name not in named):
+                    hint = did_you_mean(unknown, named, f"policies: {', '.join(named)}")
+                    raise ConfigError("config.policies_to_train", f"{unknown!r} is no policy; {hint}")
                 learn = {name: {"trained": name in policies_to_train} for name in named}
                 models = (name for name, each in named.items() if each.player == LANGUAGE_MODEL)
                 named |= {name: named[name].model_copy(update=learn[name]) for name in models}
@@ -255,9 +265,8 @@ class LMGameConfig(PPOConfig):
         if unknown:
             raise ConfigError.together(unknown_at_top(str(key), self.entry.groups) for key in unknown)
         self.change(own)
-        for key in ("callbacks", "callbacks_class"):
-            if key in rest:
-                self.callbacks(rest.pop(key))
+        for key in [key for key in ("callbacks", "callbacks_class") if key in rest]:
+            self.callbacks(rest.pop(key))
         for key, value in rest.items():
             if str(key).startswith("callbacks_on_"):
                 rest[key] = _callback_function(value, f"config.{key}")
@@ -399,8 +408,9 @@ class LMGameConfig(PPOConfig):
         log_once(f"{self.algo_class.__name__}_on_new_api_stack")
         if self.framework_str != "torch":
             raise ConfigError("config.framework", f"must be 'torch' with this algorithm, got {self.framework_str!r}")
-        if not self.explore and not self.in_evaluation:
-            raise ConfigError("config.explore", f"has no effect here; {INSTEAD['explore']}")
+        changed = {"explore": not self.explore, "rollout_fragment_length": self.rollout_fragment_length != "auto"}
+        for key in (key for key in _OF_EVALUATION if changed[key] and not self.in_evaluation):
+            raise ConfigError(f"config.{key}", f"has no effect here; {INSTEAD[key]}")
         check_overrides(self)
         check_who_learns(self)
         super().validate()

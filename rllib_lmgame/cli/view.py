@@ -65,13 +65,13 @@ def _export(library: Library, paths: list[str], title: str, wanted: str) -> int:
     from rllib_lmgame.viewer.library import trials_of
     from rllib_lmgame.viewer.page import exported
 
-    out = out_path(wanted)
-    with new_file(out) as file:
+    out = out_path(wanted, "--export")
+    with new_file(out, "--export") as file:
         _read(library)
         curves = Curves(trials_of(paths))
         curves.refresh()
         head = {"title": title, **library.about(), "unfinished": library.unfinished, "curves": curves.figures()}
-        with writing(out), file.open("w", encoding="utf-8") as target:
+        with writing(out, "--export"), file.open("w", encoding="utf-8") as target:
             target.writelines(exported(library, head))
     print(f"{out}: {len(library.rows)} episodes, {size_text(out.stat().st_size)}")
     return 0

@@ -109,6 +109,9 @@ class TextGameEnvRunner(EnvRunner, Checkpointable):
         result.wall_s = time.perf_counter() - start
         return result
 
+    def set_weights(self, *args: Any, **kwargs: Any) -> None:
+        """Nothing: engines have the weights."""
+
     def sample(
         self, *, num_episodes: int | None = None, num_timesteps: int | None = None, **kwargs: Any
     ) -> list[MultiAgentEpisode]:

@@ -487,7 +487,12 @@ def takes_one_mapping(config):
             lambda config: config.multi_agent(policies_to_train=lambda *a: True),
             "config.policies_to_train: must be ",
         ),
+        (lambda config: config.multi_agent(policies=["a"], policies_to_train=["c"]), "to_train: 'c' is no policy; .*a"),
         (lambda config: config.multi_agent(policy_mapping_fn=lambda agent: "a"), "config.policy_mapping_fn: .*takes"),
+        (lambda config: config.training(model={"fcnet_hiddens": [8]}), "config.model: has no effect here"),
+        (lambda config: config.env_runners(rollout_fragment_length=200), "config.rollout_fragment_length: has no eff"),
+        (lambda config: config.environment(action_mask_key="mask"), "config.action_mask_key: .*constrained_decoding"),
+        (lambda config: config.env_runners(observation_filter="MeanStdFilter"), "config.observation_filter: .*texts"),
     ],
 )
 def test_forms_of_rllib_that_cannot_work_say_what_to_write(change, words) -> None:
@@ -509,6 +514,9 @@ def test_forms_of_rllib_that_work() -> None:
         assert (list(again.run.policies), again.trained_policies()) == (["a", "b"], ["a"])
     written = {"multiagent": {"policies": ["a", "b"], "policy_mapping_fn": "per_role", "policies_to_train": ["b"]}}
     assert LMGamePPOConfig().update_from_dict({**BASE, **written}).trained_policies() == ["b"]
+    config.freeze()
+    with pytest.raises(AttributeError, match=r"\(lr\)"):
+        config.lr = 1e-3
     for entry in OWN.values():
         algorithm = resolve_algorithm(entry.name).cls
         assert get_trainable_cls(entry.name) is algorithm

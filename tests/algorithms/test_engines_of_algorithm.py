@@ -22,7 +22,8 @@ from rllib_lmgame.algorithms.cluster.workers import (
     share_weights,
     start_engines,
 )
-from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
+from rllib_lmgame.algorithms.ppo import LMGamePPO, LMGamePPOConfig
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.inference.protocol import EngineDeadError
 from rllib_lmgame.inference.serving.group import EngineGroup
@@ -103,6 +104,12 @@ def test_the_averaged_weights_are_pushed_where_they_are_asked_for(use: WeightUse
     (state, version), noted = pushed
     assert version == noted == 7
     assert state["w"].tolist() == [value, value] and state["w"].dtype == torch.bfloat16
+
+
+def test_an_algorithm_that_was_stopped_plays_no_more() -> None:
+    stopped: Any = SimpleNamespace(config=SimpleNamespace(engine_names={"player": ["one"]}), engine_groups={})
+    with pytest.raises(ConfigError, match="was stopped"):
+        LMGamePPO.play(stopped, [], stopped)
 
 
 def test_a_push_that_fails_on_the_first_learner_ends_on_the_others(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -197,6 +197,10 @@ def test_a_policy_s_module_needs_no_name_where_there_is_one(trained: tuple[Any, 
     assert next(module.parameters()).numel()
     with pytest.raises(ConfigError, match=r"get_module: there is no policy 'payer'; there are player$"):
         algorithm.get_module("payer")
+    for change in (algorithm.add_module, algorithm.remove_module):
+        with pytest.raises(ConfigError, match="policies are those an algorithm is built with"):
+            change("player")
+    algorithm.set_weights(algorithm.get_weights())
 
 
 def spoil(path: Path, how: str) -> None:

@@ -22,13 +22,7 @@ from rllib_lmgame.envs.games.web.browser.sight import elements_of
 from rllib_lmgame.envs.games.web.web_arena import game as game_module
 from rllib_lmgame.envs.games.web.web_arena import tasks as tasks_module
 from rllib_lmgame.envs.games.web.web_arena.game import WebArena
-from rllib_lmgame.envs.games.web.web_arena.judging import (
-    ROLE,
-    address_is_right,
-    answer_is_right,
-    includes,
-    same,
-)
+from rllib_lmgame.envs.games.web.web_arena.judging import ROLE, address_is_right, answer_is_right, includes, same
 from rllib_lmgame.envs.games.web.web_arena.tasks import SITES, Task, chosen_numbers, read_tasks, variable_of
 from tests.envs.chromium import missing_for_browser
 

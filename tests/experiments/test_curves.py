@@ -185,7 +185,7 @@ def test_names_that_are_no_formula_stand_in_figures(name: str, experiment: Path,
     ("results", "named"),
     [
         (None, "no such directory"),
-        ([], "result.json"),
+        ([], "result.json: it is no trial, or one without a result"),
         ([{"training_iteration": 1, "env_runners": {"episode_return_mean": 1.0}}], "env_runners/episode_return_mean"),
         (
             [

@@ -21,13 +21,7 @@ from rllib_lmgame.experiments.runner import trial_directory_name
 from rllib_lmgame.experiments.spec import Source, make_spec
 from rllib_lmgame.telemetry import advice, progress
 from rllib_lmgame.telemetry.gauges import LMGameGauges
-from rllib_lmgame.telemetry.progress import (
-    WHY_DROPPED,
-    ProgressCallback,
-    phase_of,
-    progress_line,
-    tell_phase,
-)
+from rllib_lmgame.telemetry.progress import WHY_DROPPED, ProgressCallback, phase_of, progress_line, tell_phase
 from rllib_lmgame.telemetry.trial_names import settings_name
 
 

@@ -184,6 +184,8 @@ def test_a_page_is_exported(records, tmp_path, capsys):
     EpisodeLog(tmp_path / "x.jsonl").write(records)
     assert main(["view", str(tmp_path / "x.jsonl"), "--export", str(tmp_path / "x.html")]) == 0
     assert "x.html: 8 episodes, " in capsys.readouterr().out
+    assert main(["view", str(tmp_path / "x.jsonl"), "--export", str(tmp_path / "x.html")]) == 2
+    assert capsys.readouterr().err.startswith("error: --export: ")
 
 
 def test_what_is_printed_cannot_steer_the_terminal(records, tmp_path, capsys):

@@ -158,7 +158,7 @@ def read_results(directory: Path) -> list[dict[str, float]]:
     A line that is cut off ends them. Raises: ConfigError: there are none.
     """
     if not (directory / RESULT_FILE).is_file():
-        raise ConfigError("", f"{directory}: holds no {RESULT_FILE}; name the directory of a trial")
+        raise ConfigError("", f"{directory}: holds no {RESULT_FILE}: it is no trial, or one without a result")
     rows = [numbers_of(result) for result in json_lines(directory / RESULT_FILE)]
     if not rows:
         raise ConfigError("", f"{directory}: its file of results has no whole line")
