@@ -55,7 +55,7 @@ class SolverPlayer(_Named):
         action = session.expert_action(agent_id)
         if action is None:
             raise ConfigError(
-                "", f"{session.game_id} has no solver with these options; the player `random` plays every game"
+                "", f"{session.game_id} has no solver with these options; `random` plays games that list their actions"
             )
         return action
 
