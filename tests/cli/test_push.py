@@ -179,7 +179,7 @@ def test_what_keeps_it_from_being_pushed_is_one_line(
 def test_a_hub_that_is_not_there_is_told(checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:1")
     assert main(["push", checkpoint(), "me/model"]) == 2
-    assert capsys.readouterr().err.startswith("error: me/model: ")
+    assert capsys.readouterr().err.startswith("error: http://127.0.0.1:1/me/model: ")
 
 
 def test_a_name_in_an_error_cannot_steer_the_terminal(tmp_path: Path, capsys: Any) -> None:

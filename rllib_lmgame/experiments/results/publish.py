@@ -44,5 +44,5 @@ def push(model: Path, repository: str, *, public: bool, revision: str | None, me
         hint = "; set HF_TOKEN to a token that may write, or run `hf auth login`" if status in (401, 403) else ""
         raise ConfigError("", f"{repository}: the hub refused it ({first_line(error)}){hint}") from None
     except Exception as error:  # Nobody there, a name that is none, an answer of another form: each has its own.
-        raise ConfigError("", f"{repository}: {first_line(error)}") from None
+        raise ConfigError("", f"{hub.endpoint()}/{repository}: {first_line(error)}") from None
     return str(commit.commit_url)
