@@ -134,6 +134,8 @@ def players_of(args: argparse.Namespace, session: GameSession, settings: PlayerS
             if seat not in (None, NOBODY, *agents):
                 hint = did_you_mean(seat, agents, f"seats: {', '.join(agents)}; `--seat {NOBODY}` to watch")
                 raise ConfigError(flag, f"{session.game_id} has no seat {seat!r}; {hint}")
+    if len(named) < len(args.players):
+        raise ConfigError("--players", f"two players for one seat; write SEAT=PLAYER for each of {', '.join(agents)}")
     rest = named.pop(None, args.checkpoint)
     people = [agent for agent in agents if agent not in named]
     if args.seat is not None:
@@ -261,7 +263,7 @@ class _Table:
         shown = self.people if self.secret and self.game.views else list(step.rewards)
         rewards = {agent: step.rewards[agent] for agent in shown if agent in step.rewards}
         if not self.secret or any(rewards.values()):
-            print("reward: " + ", ".join(f"{agent} {reward:g}" for agent, reward in rewards.items()))
+            print("reward: " + ", ".join(f"{agent} {reward + 0.0:g}" for agent, reward in rewards.items()))
 
     async def _verdict(self) -> None:
         game, agents = self.game, list(self.game.seats)

@@ -42,7 +42,9 @@ class SolverPlayer:
     def act(self, session: GameSession, agent_id: str, observation: Observation, rng: random.Random) -> str:
         action = session.expert_action(agent_id)
         if action is None:
-            raise ConfigError("", f"{session.game_id} has no solver with these options; `random` plays every game")
+            raise ConfigError(
+                "", f"{session.game_id} has no solver with these options; `random` plays games that list their actions"
+            )
         return action
 
     def think(self, session: GameSession, agent_id: str) -> str | None:

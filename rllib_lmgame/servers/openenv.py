@@ -180,7 +180,8 @@ def _said_on_the_wire() -> Iterator[None]:
     try:
         yield
     except ConfigError as error:
-        raise _invalid({"type": "value_error", "loc": ["data", error.path], "msg": error.message}) from None
+        place = ["data", error.path] if error.path else ["data"]
+        raise _invalid({"type": "value_error", "loc": place, "msg": error.message}) from None
     except (GameLostError, MissingDependencyError) as error:
         raise WireError(EXECUTION_ERROR, str(error)) from None
 

@@ -200,6 +200,7 @@ def test_a_game_that_hangs_is_left(where, checkpoint, tmp_path, monkeypatch, ter
         ([], "name a game"),
         ([TIC_TAC_TOE, "--players", "Y=random"], "has no seat 'Y'; seats: X, O"),
         ([TIC_TAC_TOE, "--players", "X=random", "--seat", "none"], "nobody takes the seat 'O'"),
+        ([TIC_TAC_TOE, "--players", "random", "minimax"], "write SEAT=PLAYER for each of X, O"),
         ([TIC_TAC_TOE, "--players", "X=randm"], "did you mean 'random'?"),
         (
             [TIC_TAC_TOE, "--players", "X=openai:m@http://127.0.0.1:1/v1", "--config", "{endpoint: {attempts: 1}}"],

@@ -280,6 +280,7 @@ def test_programs_that_cannot_be_used_are_refused() -> None:
     assert game_spec("agent:a.b:c").defaults == {"program": "a.b:c"}
 
 
-def test_a_program_needs_no_rules() -> None:
+def test_a_program_needs_no_rules_and_takes_any_reply() -> None:
     session = make_session("agent:agent_programs:two_turns", {})
     assert not checker._description("two_turns", {}, session)
+    assert make_game("agent:agent_programs:two_turns", {}).unwrapped.read_move("a\udc80") == "a?"

@@ -312,6 +312,7 @@ def test_a_checkpoint_plays_a_game_as_all_its_entries_ask(second: str, own: bool
     maze = "env: lmgame/Maze-v0, language_model: {reply_format"
     config = config_of(f"games: [{{name: a, {maze}: boxed}}}}, {{name: b, {maze}: {second}}}}}, lmgame/FrozenLake-v0]")
     options = options_of_policy(config, "player")
+    assert not options_of_policy(LMGamePPOConfig(), "player").in_games, "of a policy that learned from files"
     assert options.language_model.reply_format.type == "tags"
     assert {game: each.reply_format.type for game, each in options.in_games.items()} == (
         {"lmgame/Maze-v0": "boxed"} if own else {}

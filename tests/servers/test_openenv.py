@@ -13,12 +13,14 @@ import sys
 from pathlib import Path
 from textwrap import indent
 from typing import Any
+from unittest.mock import AsyncMock
 
 import aiohttp
 import pytest
 from commands import Command
 from served_games import OPENENV, OPENENV_BEGINS, TOKEN, Served, expert, running, serving
 
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.http_server import listen
 from rllib_lmgame.cli.main import main
 from rllib_lmgame.rollouts.records import GameConfig
@@ -165,6 +167,9 @@ def test_nonsense_is_answered_with_its_code_and_the_session_goes_on() -> None:
                 assert closed.type is aiohttp.WSMsgType.CLOSE and closed.data == 1009
 
     asyncio.run(talk())
+    of_no_key = AsyncMock(side_effect=ConfigError("", "no solver"))()
+    with pytest.raises(openenv.WireError, match="message: data: no solver"):
+        asyncio.run(openenv._played(of_no_key))
 
 
 def test_of_many_errors_a_few_are_told() -> None:

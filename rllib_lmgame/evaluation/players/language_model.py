@@ -307,7 +307,7 @@ def policy_player(
 def options_of_policy(config: LMGameConfig, policy: str) -> ModelOptions:
     """A policy's options, also in each game whose entries all talk to it in one way of their own."""
     entries: dict[str, list[GameConfig]] = {}
-    for game in config.training_games():
+    for game in config.run.games:  # None, if it learned from files.
         entries.setdefault(game_spec(game.env).game_id, []).append(game)
     own = {
         name: config.language_model_of(policy, found[0])

@@ -115,7 +115,7 @@ class AgentProgram(TextGame):
         return ()
 
     def read_move(self, text: str) -> str:
-        return text
+        return text.encode(errors="replace").decode()  # With a lone surrogate no client could say it again.
 
     def play_move(self, move: str) -> float:
         """Hand in the reply. The reward is that of the program's end, if it comes now."""
