@@ -192,7 +192,7 @@ def test_seats_of_any_of_the_games_may_be_named(settings) -> None:
         (["a", "a"], "stands there twice"),
         ({"1": {}, 1: {}}, "stands there twice"),
         (["a\nb"], "no name"),
-        (["x" * 300], "no name: 1 to 200 bytes of printable"),
+        (["x" * 300], "no name: 1 to 200 printable bytes"),
         ([""], "no name"),
     ],
 )

@@ -78,7 +78,9 @@ def test_the_first_token_that_differs_is_named(tmp_path: Path) -> None:
     names = [tmp_path / "policy", tmp_path / "teacher"]
     for name, words in zip(names, ({"a": 0, "b": 1}, {"a": 0, "c": 1}), strict=True):
         name.mkdir()
-        (name / "tokenizer.json").write_text(json.dumps({"model": {"vocab": words}}))
+        (name / "tokenizer.json").write_text(
+            json.dumps({"model": {"type": "WordLevel", "vocab": words, "unk_token": "a"}})
+        )
     assert other_vocabulary(*map(str, names)) == f"token 1 is 'b' in {names[0]}, and 'c' in {names[1]}"
     assert other_vocabulary(str(names[0]), str(names[0])) is None
     assert other_vocabulary(str(names[0]), "some/model") is None, "nothing is fetched"

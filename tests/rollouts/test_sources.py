@@ -66,7 +66,7 @@ class FakeRunners:
         self.healed: list[int] = []
 
     def play(self, plans: Sequence[EpisodePlan], settings: PlaySettings) -> PlayResult:
-        assert settings is SETTINGS and all(plan.assignments for plan in plans)
+        assert settings == SETTINGS and all(plan.assignments for plan in plans)
         self.rounds.append(list(plans))
         result = PlayResult()
         for plan in self.chance.sample(plans, len(plans)):

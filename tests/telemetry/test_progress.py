@@ -291,7 +291,11 @@ def test_phases_and_reasons_are_said_of_trials(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(PPO, "step", lambda algorithm: algorithm.tell("updating") or {})
     algorithm = LMGamePPO.__new__(LMGamePPO)
     vars(algorithm).update(
-        _tune_trial=SimpleNamespace(trial_id="a"), config=LMGamePPOConfig(), _measured=(), _league=None
+        _tune_trial=SimpleNamespace(trial_id="a"),
+        config=LMGamePPOConfig(),
+        _measured=(),
+        _league=None,
+        _at_start=False,
     )
     for _ in range(2):
         algorithm.step()
