@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -170,6 +170,7 @@ def _evaluation(own_options: dict[str, Any], args: argparse.Namespace, connect: 
         models.append(runs.get(name) or OnePlayer(make_player(name, source, own), opponents, own, connect))
     for model in models:
         if isinstance(model, PoliciesOfRun):
+            say_other_options(model.config.evaluated_games(), games.values())
             model.config.other_games = tuple(games.values())
     if args.baseline is not None and args.baseline not in named:
         raise ConfigError("--baseline", f"{args.baseline!r} is nobody who plays; players: {', '.join(named)}")
@@ -177,6 +178,15 @@ def _evaluation(own_options: dict[str, Any], args: argparse.Namespace, connect: 
     if levels * args.samples > MOST:
         raise ConfigError("--samples", f"{levels:,} deals of {args.samples:,} episodes are more than {MOST:,}")
     return Evaluation(games, models, levels, args.samples, opponents, args.parallel)
+
+
+def say_other_options(trained: Iterable[GameConfig], games: Iterable[GameConfig]) -> None:
+    """Name games that a policy was trained on with other options, but for the split of levels."""
+    options_of = {game.env: {**game.env_config, "split": None} for game in trained}
+    for game in games:
+        if game.env in options_of and options_of[game.env] != {**game.env_config, "split": None}:
+            own = ", ".join(f"{key}: {value}" for key, value in options_of[game.env].items() if key != "split")
+            print(f"note: {game.env} was trained with other options: {{{own}}}", file=sys.stderr)
 
 
 @contextmanager

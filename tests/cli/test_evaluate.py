@@ -9,6 +9,7 @@ import pytest
 
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.cli import main
+from rllib_lmgame.cli.evaluate import say_other_options
 from rllib_lmgame.cli.tables import evaluation_table
 from rllib_lmgame.evaluation.evaluate import LoadedPolicies, measure
 from rllib_lmgame.measures.statistics import wilson_interval
@@ -122,6 +123,15 @@ def test_who_was_not_trained_needs_a_game(source, tmp_path, monkeypatch, capsys)
     (tmp_path / "model" / "config.json").write_text("{}")
     assert main(["evaluate", source]) == 2
     assert f"{source} was trained on no game; name the games" in capsys.readouterr().err
+
+
+def test_other_options_than_those_of_training_are_said(capsys) -> None:
+    trained = [GameConfig(env="a", env_config={"size": 6, "split": "train"}), GameConfig(env="b")]
+    same = GameConfig(env="a", env_config={"size": 6, "split": "test"})
+    say_other_options(trained, [same, GameConfig(env="b", env_config={"split": "test"}), GameConfig(env="c")])
+    assert capsys.readouterr().err == ""
+    say_other_options(trained, [GameConfig(env="a")])
+    assert capsys.readouterr().err == "note: a was trained with other options: {size: 6}\n"
 
 
 def test_an_endpoint_takes_the_other_seats_and_its_tokens_are_counted(endpoint, capsys) -> None:
