@@ -79,30 +79,16 @@ class ScheduleOptions(Group):
     """A schedule in the place of a number: either ``points``, or ``values`` and ``above``."""
 
     by: str = option(
-        RL_ITERATION,
-        "What it follows: `rl_iteration` (those before the present one), `env_steps` (those played before it), or "
-        "another number of the results, as last reported; with `values` one of these others.",
-        stranger=is_metric,
+        RL_ITERATION, "What it follows: `rl_iteration`, `env_steps`, or a number of the results.", stranger=is_metric
     )
-    points: list[list[float]] | None = option(
-        None, "`[[at, value], ...]` with rising `at`: before the first point its value, behind the last one its value."
-    )
-    type: str = option(
-        LINEAR,
-        "Between two points: `linear`, or the value of the former (`step`). An option that is a whole number takes the "
-        "nearest one.",
-        choices=(STEP, LINEAR),
-    )
+    points: list[list[float]] | None = option(None, "`[[at, value], ...]` with rising `at`; constant outside of them.")
+    type: str = option(LINEAR, "Between two points: `linear`, or the earlier value (`step`).", choices=(STEP, LINEAR))
     values: list[float] | None = option(None, "Instead of `points`: the values of the stages, in order.")
     above: float | None = option(
-        None,
-        "With `values`: the next stage begins when the number has been above this in `iterations` results in a row; "
-        "results without it do not count.",
+        None, "With `values`: the next stage begins after `iterations` results in a row above this."
     )
     below: float | None = option(
-        None,
-        "With `values`: the stage before comes back when the number has been below this in `iterations` results in a "
-        "row. null: never back.",
+        None, "With `values`: the stage before returns after so many results below this; null: never."
     )
     iterations: int = option(1, "With `values`: how many results in a row it takes.", ge=1)
 
