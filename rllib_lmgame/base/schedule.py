@@ -10,7 +10,7 @@ import math
 import operator
 import re
 import typing
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from rllib_lmgame.base.errors import CheckpointError, ConfigError, nearest
@@ -21,7 +21,6 @@ from rllib_lmgame.base.group import (
     build,
     check_value,
     declared,
-    given,
     key_below,
     limits,
     option,
@@ -68,10 +67,7 @@ def number_at(result: Mapping[str, Any], path: str) -> float | None:
     return None if math.isnan(number) else number
 
 
-Point = Sequence[float]
-Points = Sequence[Point]
-
-
+Points = Sequence[Sequence[float]]
 STEP, LINEAR = "step", "linear"
 
 
@@ -91,11 +87,6 @@ class ScheduleOptions(Group):
         None, "With `values`: the stage before returns after so many results below this; null: never."
     )
     iterations: int = option(1, "With `values`: how many results in a row it takes.", ge=1)
-
-    @property
-    def first(self) -> float:
-        """The value that it begins with."""
-        return next(iter(self.values or (value for _, value in self.points or ())))
 
     @property
     def last(self) -> float:
@@ -165,11 +156,9 @@ def is_whole(hint: Any) -> bool:
 def check_numbers(options: ScheduleOptions, hint: Any, bounds: Mapping[str, Any], path: str) -> None:
     """Raise :class:`ConfigError` for a number of a schedule that is none of the option's."""
     points = [(f"points[{number}]", value) for number, (_, value) in enumerate(options.points or ())]
-    for part, value in (*points, *((f"values[{number}]", value) for number, value in enumerate(options.values or ()))):
-        if is_whole(hint) and not float(value).is_integer():
-            raise ConfigError(f"{path}.{part}", f"expected a whole number, got {value:g}")
-        whole = is_whole(hint)
-        check_value(int(value) if whole else value, int | None if whole else hint, bounds, f"{path}.{part}")
+    values = [(f"values[{number}]", value) for number, value in enumerate(options.values or ())]
+    for part, value in points + values:
+        check_value(value, int if is_whole(hint) else hint, bounds, f"{path}.{part}")
 
 
 def place_of(key: str) -> str:
@@ -221,33 +210,20 @@ def _check(options: ScheduleOptions, path: str) -> None:
         raise ConfigError(path, "needs either `points` or `values`")
     if options.points is not None:
         check_points(options.points, f"{path}.points")
-        _check_belongs(options, ("above", "below", "iterations"), path, "points", "values")
         return
     if not options.values:
         raise ConfigError(f"{path}.values", "needs at least one value")
     for number, stage in enumerate(options.values):
         check_value(stage, float, limits(ge=-LARGEST, le=LARGEST), f"{path}.values[{number}]")
-    _check_belongs(options, ("type",), path, "values", "points")
     if options.above is None:
         raise ConfigError(path, "`values` needs `above`: when the next stage begins")
     if options.by in COUNTERS:
-        raise ConfigError(
-            f"{path}.by",
-            f"{options.by} only ever rises, so that every stage would follow at once; name a number such as "
-            "env_runners/success_rate, or write `points` with `type: step`",
-        )
+        raise ConfigError(f"{path}.by", f"{options.by} only rises; with `values` name another number of the results")
     if options.below is not None and options.below >= options.above:
         raise ConfigError(f"{path}.below", f"must be less than above={options.above:g}, got {options.below:g}")
 
 
 _KEYS = tuple(declared(ScheduleOptions))
-
-
-def _check_belongs(options: ScheduleOptions, keys: Iterable[str], path: str, other: str, own: str) -> None:
-    """Raise for a key that was given and belongs to the other form of a schedule."""
-    for key in keys:
-        if key in given(options) and getattr(options, key) is not None:
-            raise ConfigError(f"{path}.{key}", f"has no effect with `{other}`; it belongs to `{own}`")
 
 
 def check_points(points: Points, path: str) -> None:

@@ -19,9 +19,6 @@ class StopOptions(Group):
     episodes: int = option(256, "Validation episodes.", ge=1, le=1e6)
 
 
-MESSAGES = ("agentgym", "sharegpt", "messages", "prompt_completion")
-"""Forms in which conversations are lists of messages."""
-
 WRITTEN = ("messages", "agentgym", "prompt_completion")
 """Forms in which ``rllib collect`` writes conversations, beside the episode log's."""
 

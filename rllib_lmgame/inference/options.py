@@ -124,7 +124,7 @@ class InferenceOptions(Group):
     enable_prefix_caching: bool = option(True, "Reuse the key-value cache of shared prefixes.")
     enforce_eager: bool | None = option(None, "No CUDA graphs or compilation; null: true on CPU, false on GPU.")
     num_threads: int | Literal["auto"] = option(
-        AUTO, "CPU threads of each engine; `auto` divides the trial's cores.", ge=1, le=MOST_THREADS
+        AUTO, "CPU threads of each engine (on CPU); `auto` divides the trial's cores.", ge=1, le=MOST_THREADS
     )
     sleep_during_update: bool = option(False, "Give GPU memory to a colocated learner while it trains.")
     temperature: Scheduled[float] = option(1.0, "Sampling temperature while training; 0 is greedy.", ge=0)

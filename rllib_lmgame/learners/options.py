@@ -71,7 +71,9 @@ class ImportanceSamplingOptions(Group):
         2.0, "Cap of the truncated importance weight (not with `policy_loss: dppo`); null: no weights.", gt=0
     )
     level: str = option(
-        "token", "What has one weight; `_geometric`: a mean over its tokens' ratios.", choices=IMPORTANCE_LEVELS
+        "token",
+        "What a weight is of: a token, or the product (`_geometric`: the mean) of a turn's or trajectory's ratios.",
+        choices=IMPORTANCE_LEVELS,
     )
     mask: MaskOptions | None = option(None, "Tokens outside are left out of the policy loss; null is off.")
 
@@ -124,7 +126,7 @@ class KLOptions(Group):
         None, f"Coefficient; null: RLlib's adaptive `kl_coeff`, within a factor of {COEFF_RANGE:g} of its start.", ge=0
     )
     as_: str = tag(
-        "loss", "Part of the `loss`, or subtracted from the `reward` of each token.", choices=("loss", "reward")
+        "loss", "A part of the `loss`, or `log p - log p_ref` off each token's `reward`.", choices=("loss", "reward")
     )
     loss_estimator: str = option(
         "k2", "`k2` has the gradient of KL(policy || reference), `k3` that of the reverse.", choices=("k2", "k3")
@@ -161,7 +163,7 @@ class TokenPPOOptions(Group):
         0.0, "Weight of the mean cross-entropy of the game's text after the first prompt.", ge=0
     )
     max_logprob_diff: float | None = option(
-        0.5, "A first update with a greater `logprob_diff_mean`, or NaN, ends the run; null: never.", gt=0
+        0.5, "A policy's first `logprob_diff_mean` above this, or NaN, ends the run; null: it goes on.", gt=0
     )
     num_minibatches: Scheduled[int] = option(
         1, "Optimizer steps per epoch; fewer where a learner has fewer episodes or groups.", ge=1, le=10_000
@@ -173,7 +175,7 @@ class TokenPPOOptions(Group):
     max_row_tokens: int | None = option(None, "Longest row; null takes the policy's `context_length`.", ge=8)
     num_threads: int | Literal["auto"] | None = option(
         AUTO,
-        "CPU threads of each learner; `auto`: shared; null: RLlib's `num_cpus_per_learner`.",
+        "CPU threads of each learner; `auto` divides the trial's cores, null: RLlib's `num_cpus_per_learner`.",
         ge=1,
         le=MOST_THREADS,
     )

@@ -60,7 +60,7 @@ class LoraOptions(Group):
     )
     use_rslora: bool = option(False, "Multiply by `alpha / sqrt(r)` instead.")
     init: str | None = option(
-        None, "Directory of an adapter to begin with, which also gives `r`, `alpha` and the modules.", path=True
+        None, "Directory of an adapter to begin with, which gives `r`, `alpha` and modules; null: none.", path=True
     )
 
 
@@ -102,7 +102,9 @@ class LanguageModelOptions(Group):
         stranger=True,
     )
     conversation_start: str = option(
-        "system", "Rules as a `system` message, or as a `user` message answered `OK.`.", choices=("system", "user")
+        "system",
+        "Rules stand in a `system` message, or in a first `user` message that is answered `OK.` (AgentGym).",
+        choices=("system", "user"),
     )
     chat_template: str | None = option(
         None, "Jinja chat template or its file; null: the tokenizer's own.", stranger=is_template, path=True
@@ -112,7 +114,9 @@ class LanguageModelOptions(Group):
     )
     reply_format: Annotated[Any, REPLY_FORMATS] = option("tags", f"Form of a reply: {REPLY_FORMATS.listed()}.")
     answer_tag: str | list[str] = option(
-        "answer", "Tag around the action; of several one, which the action then keeps for the game.", stranger=True
+        "answer",
+        "Tag the action stands in; of a list one, and the game is told which: the action keeps its tags.",
+        stranger=True,
     )
     think_tag: str = option(
         "think",
@@ -123,7 +127,9 @@ class LanguageModelOptions(Group):
     think: str = option("off", "Reasoning part before the answer.", choices=("off", "optional", "required"))
     format_instructions: bool = option(True, "Say in each user message how to answer.")
     turn_suffix: str = option(
-        "Turns left: {turns_left}", "Line added to user messages of a game with a turn limit.", stranger=True
+        "Turns left: {turns_left}",
+        "Line added to user messages of a game with a turn limit; `{turns_left}` is all it may hold, empty: none.",
+        stranger=True,
     )
     reply_prefill: str = option("", "Text the reply is made to begin with; not trained on.", stranger=True)
     demonstrations: int | str | list[Any] = option(
@@ -135,7 +141,9 @@ class LanguageModelOptions(Group):
     )
     stop_on_answer: bool = option(True, "End the reply once its answer is complete.")
     history: str = option(
-        "keep", "All, without earlier reasoning, or `history_window` turns.", choices=("keep", "strip_think", "window")
+        "keep",
+        "`keep` all, `strip_think`: without earlier reasoning, `window`: the last `history_window` turns.",
+        choices=("keep", "strip_think", "window"),
     )
     history_window: int = option(1, "Turns shown (with `history: window`), the current one included.", ge=1)
     max_tokens_per_turn: Scheduled[int] = option(128, "Longest reply, in tokens.", ge=1)

@@ -116,7 +116,7 @@ class DataSelectionOptions(Group):
         1.0, "Share of the groups trained on: those whose returns differ most.", gt=0, le=1
     )
     zero_variance_groups: Annotated[Any, ZERO_VARIANCE_GROUPS] = option(
-        "keep", "Whether groups of equal returns are trained on; as many as learners need stay."
+        "keep", "`keep` or `drop` groups of equal returns; as many as the learners need stay in any case."
     )
     overlong: OverlongOptions | None = option(None, "Long replies lose some of their reward; null: none does.")
     normalize_rewards: NormalizeRewardsOptions | None = option(
@@ -210,8 +210,6 @@ def read_games(value: Any, path: str = "config.games") -> tuple[GameConfig, ...]
         games.append(_built(fields, where))
         if not isinstance(games[-1].weight, ScheduleOptions) and games[-1].weight <= 0:
             raise ConfigError(f"{where}.weight", "must be greater than 0")
-        if games[-1].episodes and games[-1].weight != 1:
-            raise ConfigError(f"{where}.weight", "has no effect beside `episodes`; leave one of them out")
     _check_names(games, path)
     return tuple(games)
 
