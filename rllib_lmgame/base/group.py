@@ -74,7 +74,7 @@ NAMED, LISTED = "named", "listed"
 class Limits(UserDict[str, Any]):
     """What :func:`option` was given; ``Annotated[int, limits(ge=1)]`` is checked likewise where others are called."""
 
-    def __hash__(self) -> int:  # type: ignore[override]
+    def __hash__(self) -> int:
         return id(self)
 
     def __call__(self, schema: Any) -> None:
@@ -556,9 +556,9 @@ def describe(value: Any) -> str:
     """A value and its kind, as a user who wrote YAML would name it."""
     if value is None:
         return "nothing (null)"
-    kind = type(value).__name__
-    words = {"str": "text", "bool": "truth value", "int": "whole number", "float": "number", "dict": "mapping"}
-    return f"{'the ' + words.get(kind, kind) if kind in (*words, 'list') else kind} {shown(value)}"
+    kinds = {str: "text", bool: "truth value", int: "whole number", float: "number", list: "list", dict: "mapping"}
+    kind = kinds.get(type(value))
+    return f"the {kind} {shown(value)}" if kind else f"{type(value).__name__} {shown(value)}"
 
 
 def arms_of(hint: Any) -> tuple[Any, ...]:
