@@ -14,7 +14,6 @@ from rllib_lmgame.base.errors import ConfigError, did_you_mean
 from rllib_lmgame.base.group import describe
 from rllib_lmgame.base.registry import ENGINES, MEASURES
 from rllib_lmgame.base.schedule import check_numbers, game_of, place_of
-from rllib_lmgame.base.storage import expanded
 from rllib_lmgame.config import rules
 from rllib_lmgame.config.algorithms import OWN
 from rllib_lmgame.config.rllib import INSTEAD, SCHEDULED_KEYS
@@ -186,34 +185,28 @@ def _check_language_model(s: RunConfig, *, trained: bool) -> None:
     else:
         _check_files(s.language_model, key, loaded_here)
     refuse(rules.lengths, s)
-    if trained and s.language_model.lora is not None:
-        _check_lora(s.language_model, key, served=s.inference.adapters)
-    config = (
-        local_config(model_directory(s.language_model.model))
-        if trained and s.language_model.model != TINY_MODEL
-        else None
-    )
-    if config is None:
+    if not trained:
         return
+    tiny = s.language_model.model == TINY_MODEL
+    config: Any = None if tiny else local_config(model_directory(s.language_model.model))
+    if s.language_model.lora is not None:
+        shape = check_shape(s.language_model.tiny, key("tiny")) if tiny else None
+        _check_lora(s, config if shape is None else tiny_config(shape), key)
+    if config is not None:
+        try:
+            packing_of(config)
+        except UnfitModelError as error:
+            raise ConfigError(key("model"), f"{config.model_type} models cannot be trained here: {error}") from error
 
-    try:
-        packing_of(config)
-    except UnfitModelError as error:
-        raise ConfigError(key("model"), f"{config.model_type} models cannot be trained here: {error}") from error
 
-
-def _check_lora(options: LanguageModelOptions, key: Callable[..., str], *, served: bool) -> None:
+def _check_lora(s: RunConfig, model: Any, key: Callable[..., str]) -> None:
     from rllib_lmgame.policies.model.adapters import check_lora, served_rank
 
-    assert options.lora is not None
-    if options.model == TINY_MODEL:
-        config: Any = tiny_config(check_shape(options.tiny, key("tiny")))
-    else:
-        config = local_config(str(expanded(model_directory(options.model))))
+    assert s.language_model.lora is not None
     try:
-        if served:
-            served_rank(options.lora)
-        check_lora(options.lora, config)
+        if s.inference.adapters:
+            served_rank(s.language_model.lora)
+        check_lora(s.language_model.lora, model)
     except ConfigError as error:
         raise ConfigError(key(error.path.removeprefix("language_model.")), error.message) from error
 

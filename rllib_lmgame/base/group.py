@@ -10,8 +10,7 @@ that is one of several groups, by their ``type``, is annotated with the registry
 
     policy_loss: Annotated[Any, POLICY_LOSSES] = option("clip", "...")     # policy_loss: {type: gspo, clip_low: 3.0e-4}
 
-A group that is declared
-with ``extra="allow"`` also takes other keys: the arguments of a plug-in, in ``model_extra``.
+A group declared with ``extra="allow"`` also takes other keys: the arguments of a plug-in, in ``model_extra``.
 """
 
 from __future__ import annotations
@@ -23,6 +22,7 @@ import re
 import sys
 import types
 import typing
+from collections import UserDict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cache
 from string import Formatter
@@ -71,20 +71,8 @@ NAMED, LISTED = "named", "listed"
 """Forms of :class:`Holds`: name -> group, and a list of groups, each of which may be its first option alone."""
 
 
-class Limits(Mapping[str, Any]):
+class Limits(UserDict[str, Any]):
     """What :func:`option` was given; ``Annotated[int, limits(ge=1)]`` is checked likewise where others are called."""
-
-    def __init__(self, said: Any = (), **more: Any) -> None:
-        self._said = dict(said, **more)
-
-    def __getitem__(self, key: str) -> Any:
-        return self._said[key]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._said)
-
-    def __len__(self) -> int:
-        return len(self._said)
 
     def __hash__(self) -> int:
         return id(self)
@@ -391,13 +379,12 @@ def _on_top(base: Any, values: Any) -> Any:
     kept = {key: value_at(base, key) for key in given(base) if key in options} | (base.model_extra or {})
     for key, value in values.items():
         inner = None if key not in options or options[key].scheduled else value_at(base, key)
-        other = isinstance(inner, Group) and options[key].parts and _type_in(value, type_of(inner)) != type_of(inner)
-        kept[key] = _on_top(inner, value) if isinstance(inner, Group) and not other else value
+        if isinstance(inner, Group):
+            kind = value.get("type", type_of(inner)) if isinstance(value, Mapping) else value
+            if not options[key].parts or kind == type_of(inner):
+                value = _on_top(inner, value)
+        kept[key] = value
     return kept
-
-
-def _type_in(values: Any, otherwise: str) -> Any:
-    return values.get("type", otherwise) if isinstance(values, Mapping) else values
 
 
 # -- values ---------------------------------------------------------------------------------------------------------
@@ -518,9 +505,11 @@ def _errors(error: ValidationError, cls: type, path: str, values: Any) -> Iterat
         elif found["type"] in ("extra_forbidden", "invalid_key"):
             yield _of_another_type(str(loc[0]), group, holder, key) or unknown_key(str(loc[0]), declared(group), key)
         elif found["type"] == "missing" and last is not None and not loc:
-            yield ConfigError(key, _missing(last))
+            yield ConfigError(key, f"is missing: {last.says['doc'].partition('. ')[0].rstrip('.')}")
         elif group is not None:
-            yield ConfigError(key, _no_mapping(group, value))
+            meant = "; {} is all defaults" if value is True else ""
+            wanted = f"must be {'a name or ' if tag_of(group) else ''}a mapping of options"
+            yield ConfigError(key, f"{wanted}, got {describe(value)}{meant}")
         elif last is not None:
             of_leaf.setdefault(key, (last, value, []))[2].append((loc, found))
     for key, (each, value, errors) in of_leaf.items():
@@ -536,15 +525,6 @@ def _of_another_type(key: str, group: Any, holder: Option | None, path: str) -> 
     own, *names = (declared(each)[kind].default for each in (group, *others))
     beside = f"{kind}: {own}" if own else f"this {kind}"
     return ConfigError(key_below(path, key), f"unknown key with {beside}; it belongs to {kind}: {' or '.join(names)}")
-
-
-def _missing(each: Option) -> str:
-    return f"is missing: {each.says['doc'].partition('. ')[0].rstrip('.')}"
-
-
-def _no_mapping(group: type, value: Any) -> str:
-    meant = "; {} is all defaults" if value is True else ""
-    return f"must be {'a name or ' if tag_of(group) else ''}a mapping of options, got {describe(value)}{meant}"
 
 
 def _wrong_value(
@@ -574,17 +554,11 @@ def _wrong_value(
 
 def describe(value: Any) -> str:
     """A value and its kind, as a user who wrote YAML would name it."""
-    kinds: dict[type, str] = {
-        str: "the text",
-        bool: "the truth value",
-        int: "the whole number",
-        float: "the number",
-        list: "the list",
-        dict: "the mapping",
-    }
     if value is None:
         return "nothing (null)"
-    return f"{kinds.get(type(value), type(value).__name__)} {shown(value)}"
+    kinds = {str: "text", bool: "truth value", int: "whole number", float: "number", list: "list", dict: "mapping"}
+    kind = kinds.get(type(value))
+    return f"the {kind} {shown(value)}" if kind else f"{type(value).__name__} {shown(value)}"
 
 
 def arms_of(hint: Any) -> tuple[Any, ...]:

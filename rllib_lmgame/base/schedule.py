@@ -10,7 +10,7 @@ import math
 import operator
 import re
 import typing
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from rllib_lmgame.base.errors import CheckpointError, ConfigError, nearest
@@ -21,7 +21,6 @@ from rllib_lmgame.base.group import (
     build,
     check_value,
     declared,
-    given,
     key_below,
     limits,
     option,
@@ -68,10 +67,7 @@ def number_at(result: Mapping[str, Any], path: str) -> float | None:
     return None if math.isnan(number) else number
 
 
-Point = Sequence[float]
-Points = Sequence[Point]
-
-
+Points = Sequence[Sequence[float]]
 STEP, LINEAR = "step", "linear"
 
 
@@ -79,37 +75,18 @@ class ScheduleOptions(Group):
     """A schedule in the place of a number: either ``points``, or ``values`` and ``above``."""
 
     by: str = option(
-        RL_ITERATION,
-        "What it follows: `rl_iteration` (those before the present one), `env_steps` (those played before it), or "
-        "another number of the results, as last reported; with `values` one of these others.",
-        stranger=is_metric,
+        RL_ITERATION, "What it follows: `rl_iteration`, `env_steps`, or a number of the results.", stranger=is_metric
     )
-    points: list[list[float]] | None = option(
-        None, "`[[at, value], ...]` with rising `at`: before the first point its value, behind the last one its value."
-    )
-    type: str = option(
-        LINEAR,
-        "Between two points: `linear`, or the value of the former (`step`). An option that is a whole number takes the "
-        "nearest one.",
-        choices=(STEP, LINEAR),
-    )
+    points: list[list[float]] | None = option(None, "`[[at, value], ...]` with rising `at`; constant outside of them.")
+    type: str = option(LINEAR, "Between two points: `linear`, or the earlier value (`step`).", choices=(STEP, LINEAR))
     values: list[float] | None = option(None, "Instead of `points`: the values of the stages, in order.")
     above: float | None = option(
-        None,
-        "With `values`: the next stage begins when the number has been above this in `iterations` results in a row; "
-        "results without it do not count.",
+        None, "With `values`: the next stage begins after `iterations` results in a row above this."
     )
     below: float | None = option(
-        None,
-        "With `values`: the stage before comes back when the number has been below this in `iterations` results in a "
-        "row. null: never back.",
+        None, "With `values`: the stage before returns after so many results below this; null: never."
     )
     iterations: int = option(1, "With `values`: how many results in a row it takes.", ge=1)
-
-    @property
-    def first(self) -> float:
-        """The value that it begins with."""
-        return next(iter(self.values or (value for _, value in self.points or ())))
 
     @property
     def last(self) -> float:
@@ -179,11 +156,9 @@ def is_whole(hint: Any) -> bool:
 def check_numbers(options: ScheduleOptions, hint: Any, bounds: Mapping[str, Any], path: str) -> None:
     """Raise :class:`ConfigError` for a number of a schedule that is none of the option's."""
     points = [(f"points[{number}]", value) for number, (_, value) in enumerate(options.points or ())]
-    for part, value in (*points, *((f"values[{number}]", value) for number, value in enumerate(options.values or ()))):
-        if is_whole(hint) and not float(value).is_integer():
-            raise ConfigError(f"{path}.{part}", f"expected a whole number, got {value:g}")
-        whole = is_whole(hint)
-        check_value(int(value) if whole else value, int | None if whole else hint, bounds, f"{path}.{part}")
+    values = [(f"values[{number}]", value) for number, value in enumerate(options.values or ())]
+    for part, value in points + values:
+        check_value(value, int if is_whole(hint) else hint, bounds, f"{path}.{part}")
 
 
 def place_of(key: str) -> str:
@@ -235,33 +210,20 @@ def _check(options: ScheduleOptions, path: str) -> None:
         raise ConfigError(path, "needs either `points` or `values`")
     if options.points is not None:
         check_points(options.points, f"{path}.points")
-        _check_belongs(options, ("above", "below", "iterations"), path, "points", "values")
         return
     if not options.values:
         raise ConfigError(f"{path}.values", "needs at least one value")
     for number, stage in enumerate(options.values):
         check_value(stage, float, limits(ge=-LARGEST, le=LARGEST), f"{path}.values[{number}]")
-    _check_belongs(options, ("type",), path, "values", "points")
     if options.above is None:
         raise ConfigError(path, "`values` needs `above`: when the next stage begins")
     if options.by in COUNTERS:
-        raise ConfigError(
-            f"{path}.by",
-            f"{options.by} only ever rises, so that every stage would follow at once; name a number such as "
-            "env_runners/success_rate, or write `points` with `type: step`",
-        )
+        raise ConfigError(f"{path}.by", f"{options.by} only rises; with `values` name another number of the results")
     if options.below is not None and options.below >= options.above:
         raise ConfigError(f"{path}.below", f"must be less than above={options.above:g}, got {options.below:g}")
 
 
 _KEYS = tuple(declared(ScheduleOptions))
-
-
-def _check_belongs(options: ScheduleOptions, keys: Iterable[str], path: str, other: str, own: str) -> None:
-    """Raise for a key that was given and belongs to the other form of a schedule."""
-    for key in keys:
-        if key in given(options) and getattr(options, key) is not None:
-            raise ConfigError(f"{path}.{key}", f"has no effect with `{other}`; it belongs to `{own}`")
 
 
 def check_points(points: Points, path: str) -> None:

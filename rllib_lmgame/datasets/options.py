@@ -13,16 +13,11 @@ from rllib_lmgame.base.trust import is_data_set, is_name, is_number
 class StopOptions(Group):
     """``warm_start.stop_at``: validation episodes, and what of them ends the stage; without a bound they only tell."""
 
-    success: float | None = option(
-        None, "Success rate that is high enough; not where trained policies play only each other.", gt=0, le=1
-    )
+    success: float | None = option(None, "Success rate to reach; not where policies play only each other.", gt=0, le=1)
     invalid_rate: float | None = option(None, "Share of invalid actions that is low enough.", ge=0, le=1)
     every: int = option(100, "Optimizer steps between validations.", ge=1)
     episodes: int = option(256, "Validation episodes.", ge=1, le=1e6)
 
-
-MESSAGES = ("agentgym", "sharegpt", "messages", "prompt_completion")
-"""Forms in which conversations are lists of messages."""
 
 WRITTEN = ("messages", "agentgym", "prompt_completion")
 """Forms in which ``rllib collect`` writes conversations, beside the episode log's."""
@@ -38,10 +33,7 @@ class SupervisedOptions(Group):
     """
 
     expert: str = option(
-        "solver",
-        "Scripted player whose replies are learnt: `solver`, `random` (uniform over legal moves), or "
-        "`package.module:Class`.",
-        stranger=is_name,
+        "solver", "Scripted player to imitate: `solver`, `random`, or `package.module:Class`.", stranger=is_name
     )
     data: str | list[str] | None = option(
         None,
@@ -53,42 +45,25 @@ class SupervisedOptions(Group):
     successes_only: bool = option(False, "Learn from those alone that were a success.")
     min_return: float | None = option(None, "Least return of what is learnt from; null: any.", stranger=is_number)
     top_share: float | None = option(
-        None,
-        "Share of the conversations of each game that is learnt from: those of the highest returns.",
-        gt=0,
-        le=1,
+        None, "Share of each game's conversations, of highest return, to learn.", gt=0, le=1
     )
     one_per_level: str | None = option(
-        None,
-        "One conversation of each level: the `first`, or the `best`, of the highest return.",
-        choices=("first", "best"),
+        None, "Learn only the `first` or `best` conversation of each level.", choices=("first", "best")
     )
-    validation_share: float = option(
-        0.0, "Share of the data that is held out; its loss is `validation_loss`.", ge=0, lt=1
-    )
+    validation_share: float = option(0.0, "Share of the data held out for `validation_loss`.", ge=0, lt=1)
     epochs: float | None = option(
-        None, "Passes over the data; `max_steps` ends it earlier only where it is written.", gt=0, le=1e6
+        None, "Passes over the data; a `max_steps` that is given may end it earlier.", gt=0, le=1e6
     )
     shuffle_seed: int | None = option(0, "Seed of the order, another one in each pass; null: as in the files.", ge=0)
     episodes_per_step: int = option(32, "Episodes in one optimizer step.", ge=1, le=100_000)
     steps_per_iteration: int = option(50, "Optimizer steps per training iteration.", ge=1, le=100_000)
     max_steps: int = option(1000, "Most optimizer steps.", ge=1)
-    stop_at: StopOptions | None = option(
-        None, "Validations, and what in them ends it earlier; without a bound they only tell."
-    )
-    test_episodes: int = option(
-        0,
-        "Held-out test episodes played before and after this stage, for the report at the end; 0 plays none.",
-        ge=0,
-        le=1e6,
-    )
+    stop_at: StopOptions | None = option(None, "Validations, and what in them ends the stage; null: none.")
+    test_episodes: int = option(0, "Held-out test episodes before and after this stage, for the report.", ge=0, le=1e6)
     lr: float = option(2e-3, "Learning rate.", gt=0)
     lr_warmup_steps: int = option(50, "Optimizer steps of linear warm-up.", ge=0)
     env_token_loss_weight: float = option(
-        0.0,
-        "What the mean cross-entropy of the game's text behind the first prompt counts beside that of "
-        "replies; 0 leaves it out.",
-        ge=0,
+        0.0, "Weight of the mean cross-entropy of the game's text after the first prompt.", ge=0
     )
 
     def last_step(self, conversations: int) -> int:
@@ -103,33 +78,19 @@ class DPOOptions(Group):
     """The ``dpo`` section: what is compared, and how."""
 
     loss: Annotated[Any, PREFERENCE_LOSSES] = option(
-        "sigmoid",
-        "What is made of a pair: `sigmoid` (DPO), `ipo`, `hinge` (SLiC), `simpo` (means "
-        "over tokens, no reference). `kto` takes trajectories one by one, good or bad.",
+        "sigmoid", "`sigmoid` (DPO), `ipo`, `hinge` (SLiC), `simpo` (no reference), or `kto` (without pairs)."
     )
     beta: Scheduled[float] = option(0.1, "How much a difference to the reference counts.", gt=0)
-    sft_weight: Scheduled[float] = option(
-        0.0, "Weight of the chosen trajectory's own mean cross-entropy beside it (RPO).", ge=0
-    )
+    sft_weight: Scheduled[float] = option(0.0, "Weight of the chosen trajectory's mean cross-entropy (RPO).", ge=0)
     data: str | list[str] | None = option(
-        None,
-        "Files to learn from: pairs, conversations or a log, named as in "
-        "`warm_start.data`; null: groups of episodes that are played now.",
-        path=True,
-        stranger=is_data_set,
+        None, "Files, named as in `warm_start.data`; null: play now.", path=True, stranger=is_data_set
     )
     shuffle_seed: int | None = option(0, "Seed of the order, another one in each pass; null: as in the files.", ge=0)
     epochs: float | None = option(None, "Passes over the data, then the run is done; null: without end.", gt=0)
-    pairs_per_iteration: int = option(
-        64, "Pairs (with `kto`: trajectories) of the files in an iteration.", ge=1, le=100_000
-    )
-    reward_gap: Scheduled[float] = option(
-        0.1, "Least difference of the returns of a pair, in points of the game.", gt=0
-    )
+    pairs_per_iteration: int = option(64, "Pairs (`kto`: trajectories) of the files per iteration.", ge=1, le=100_000)
+    reward_gap: Scheduled[float] = option(0.1, "Least difference of a pair's returns, in points of the game.", gt=0)
     pairs_per_level: str = option(
-        "one",
-        "Of a level: the best and the worst trajectory are `one` pair, or `all` that differ enough are.",
-        choices=("one", "all"),
+        "one", "The best and the worst of a level, or all pairs of it.", choices=("one", "all")
     )
 
     @property

@@ -108,9 +108,7 @@ class InferenceOptions(Group):
     engine: Annotated[Any, ENGINES] = option("vllm", f"Engine: {ENGINES.listed()}, with its own options.")
     num_engines: int = option(1, "Engine replicas per trained language model.", ge=1, le=10_000)
     num_cpus_per_engine: float = option(1, "CPUs reserved per engine.", ge=0)
-    num_gpus_per_engine: float = option(
-        0, "GPUs reserved per engine; with tensor parallelism as many as `tensor_parallel_size`.", ge=0
-    )
+    num_gpus_per_engine: float = option(0, "GPUs reserved per engine: `tensor_parallel_size`, if above 1.", ge=0)
     tensor_parallel_size: int = option(1, "GPUs one model is split over.", ge=1, le=1_024)
     dtype: str = option(
         "auto",
@@ -119,40 +117,28 @@ class InferenceOptions(Group):
     )
     gpu_memory_utilization: float = option(0.9, "Share of GPU memory the engine may take.", gt=0, le=1)
     kv_cache_memory_mb: int | None = option(
-        None, f"Size of the key-value cache in MiB; null lets the engine choose ({CPU_KV_CACHE_MIB} on CPU).", ge=1
+        None, f"MiB of key-value cache; null: {CPU_KV_CACHE_MIB} on CPU, what is free on GPU.", ge=1
     )
     max_num_seqs: int = option(256, "Most sequences generated at once.", ge=1, le=65_536)
     max_num_batched_tokens: int | None = option(None, "Most tokens in one engine step.", ge=1, le=20_000_000)
     enable_prefix_caching: bool = option(True, "Reuse the key-value cache of shared prefixes.")
     enforce_eager: bool | None = option(None, "No CUDA graphs or compilation; null: true on CPU, false on GPU.")
     num_threads: int | Literal["auto"] = option(
-        AUTO,
-        "CPU threads of each engine (CPU only). `auto` divides the trial's cores among its engines; a small model has "
-        "one.",
-        ge=1,
-        le=MOST_THREADS,
+        AUTO, "CPU threads of each engine (on CPU); `auto` divides the trial's cores.", ge=1, le=MOST_THREADS
     )
     sleep_during_update: bool = option(False, "Give GPU memory to a colocated learner while it trains.")
     temperature: Scheduled[float] = option(1.0, "Sampling temperature while training; 0 is greedy.", ge=0)
     top_p: Scheduled[float] = option(
-        1.0,
-        "Nucleus sampling; below 1 the learner's log-probabilities are those of another distribution.",
-        gt=0,
-        le=1,
+        1.0, "Nucleus sampling; below 1 log-probabilities of the learner differ.", gt=0, le=1
     )
     top_k: Scheduled[int] = option(0, "Sample from the k most likely tokens; 0 is off.", ge=0)
     weight_transport: str = option(
         "object_store", "How new weights reach the engines.", choices=("object_store", "nccl", "ipc")
     )
-    adapters: bool = option(
-        False,
-        "One base in an engine, and an adapter (`language_model.lora`) for each policy and league member.",
-    )
+    adapters: bool = option(False, "One base in an engine, and an adapter for each policy and league member.")
     request_timeout_s: float = option(600.0, "Longest wait for one reply.", gt=0)
     start_timeout_s: float = option(900.0, "Longest wait for an engine to come up.", gt=0)
-    engine_kwargs: dict[str, Any] = option(
-        {}, "Passed to the engine as they are, e.g. vLLM's `AsyncEngineArgs`.", stranger=False
-    )
+    engine_kwargs: dict[str, Any] = option({}, "Passed to the engine: vLLM's `AsyncEngineArgs`.", stranger=False)
 
     @property
     def on_gpu(self) -> bool:

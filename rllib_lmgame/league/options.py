@@ -18,9 +18,7 @@ def is_league(seats: Any) -> bool:
 class ForgottenOptions(Group):
     """``league.forgotten``: members that were beaten once and no longer are."""
 
-    share: float = option(
-        0.15, "Share of the matches against them. Where there are none these go to `matchmaking`.", gt=0, le=1
-    )
+    share: float = option(0.15, "Share of matches against them; `matchmaking` takes it where none are.", gt=0, le=1)
     below: float = option(0.7, "Win rate from which a member counts as beaten.", ge=0, le=1)
 
 
@@ -35,25 +33,12 @@ class LeagueOptions(Group):
     matchmaking: Annotated[Any, MATCHMAKERS] = option("pfsp_var", f"Matchmaker: {MATCHMAKERS.listed()}.")
     self_play_share: float = option(0.35, "Share of the matches of a policy against itself.", ge=0, le=1)
     forgotten: ForgottenOptions | None = option(
-        ForgottenOptions(),
-        "Matches against members that were beaten once and no longer are; null: none.",
+        ForgottenOptions(), "Matches against members no longer beaten; null: none."
     )
-    snapshot_every: int = option(
-        10,
-        "PPO iterations from one snapshot of a policy to the next; the first is of the weights that PPO starts from.",
-        ge=1,
-    )
-    averaged_snapshots: bool = option(
-        False, "Members are the averaged weights (`token_ppo.ema_decay`) instead of those that are trained."
-    )
+    snapshot_every: int = option(10, "PPO iterations between snapshots; the first is of the initial weights.", ge=1)
+    averaged_snapshots: bool = option(False, "Members have the averaged weights (`token_ppo.ema_decay`).")
     max_members: int = option(32, "Most members; the oldest one leaves for every further one.", ge=1, le=100_000)
-    payoff_decay: float = option(
-        0.9, "Factor on the results so far before those of an iteration are added.", ge=0, le=1
-    )
+    payoff_decay: float = option(0.9, "Factor on earlier results when those of an iteration are added.", ge=0, le=1)
     opponent_engines: int = option(
-        1,
-        "Engines that hold members, one each at a time: as many members at most are met in one iteration. They need "
-        "resources as those of `inference` do. With `inference.adapters` they are adapters in these.",
-        ge=1,
-        le=10_000,
+        1, "Engines for members met in one iteration, one each; adapters with `inference.adapters`.", ge=1, le=10_000
     )

@@ -37,10 +37,7 @@ class WarmupOptions(Group):
     """``token_ppo.critic.warmup``: first iterations, in which only the value function is trained."""
 
     type: str = option(
-        "fit",
-        "`fit`: the last layer of the value head becomes the ridge regression of Monte-Carlo returns, "
-        "nothing else changes. `gradient`: optimizer steps, on all of it.",
-        choices=("fit", "gradient"),
+        "fit", "`fit`: ridge regression of the head's last layer; `gradient`: all of it.", choices=("fit", "gradient")
     )
     iterations: int = option(REQUIRED, "How many iterations.", ge=1)
 
@@ -49,21 +46,13 @@ class CriticOptions(Group):
     """``token_ppo.critic``: the value function."""
 
     target: str = option(
-        "monte_carlo",
-        "What it learns: `monte_carlo` (the return of lambda 1, which does not depend on what a young critic says) or "
-        "`gae` (that of `lambda`).",
-        choices=("gae", "monte_carlo"),
+        "monte_carlo", "`monte_carlo`: the return of lambda 1; `gae`: that of `lambda`.", choices=("gae", "monte_carlo")
     )
     warmup: WarmupOptions | None = option(None, "First iterations, in which it learns alone; null: none.")
     lr: Scheduled[float | None] = option(
-        None,
-        f"Learning rate of the value head; null takes `lr` of `config`, but at least {LEAST_VALUE_LR:g} (0 where that "
-        "is 0): at the rates of large models a head would hardly move.",
-        gt=0,
+        None, f"Learning rate of the value head; null: `lr`, but {LEAST_VALUE_LR:g} where that is less and not 0.", gt=0
     )
-    backbone_lr: float | None = option(
-        None, "Learning rate of its own backbone (`value_model: separate`); null takes `lr` of `config`.", gt=0
-    )
+    backbone_lr: float | None = option(None, "Learning rate of a `separate` backbone; null: `lr` of `config`.", gt=0)
     clip: Scheduled[float | None] = option(None, "Clip of a value's change; null is off.", gt=0)
 
 
@@ -79,14 +68,11 @@ class ImportanceSamplingOptions(Group):
     """``token_ppo.importance_sampling``: weights between sampler and learner."""
 
     cap: Scheduled[float | None] = option(
-        2.0,
-        "Cap of the truncated importance weight; null: no weights. Without part in `policy_loss: dppo`.",
-        gt=0,
+        2.0, "Cap of the truncated importance weight (not with `policy_loss: dppo`); null: no weights.", gt=0
     )
     level: str = option(
         "token",
-        "What the weight is of: a `token`, or all tokens of a `turn` or `trajectory`, the product of their ratios or "
-        "(`_geometric`) its geometric mean.",
+        "What a weight is of: a token, or the product (`_geometric`: the mean) of a turn's or trajectory's ratios.",
         choices=IMPORTANCE_LEVELS,
     )
     mask: MaskOptions | None = option(None, "Tokens outside are left out of the policy loss; null is off.")
@@ -107,7 +93,7 @@ class EMAReference(InitialReference):
 
     type: str = tag("ema", "Its name.")
     decay: float = option(
-        0.99, "After every update `reference = decay * reference + (1 - decay) * weights`.", gt=0, lt=1
+        0.99, "After each update: `reference = decay * reference + (1 - decay) * weights`.", gt=0, lt=1
     )
 
     def moves_after(self, updates: int) -> bool:
@@ -137,27 +123,16 @@ class KLOptions(Group):
     """
 
     coef: Scheduled[float | None] = option(
-        None,
-        "Coefficient; null is RLlib's adaptive one, which begins as `kl_coeff`, follows `kl_target`, and stays within "
-        f"a factor of {COEFF_RANGE:g} of its first value.",
-        ge=0,
+        None, f"Coefficient; null: RLlib's adaptive `kl_coeff`, within a factor of {COEFF_RANGE:g} of its start.", ge=0
     )
     as_: str = tag(
-        "loss",
-        "Where it is: a part of the `loss`, or `log p - log p_ref` taken off the `reward` of every token before "
-        "advantages are estimated.",
-        choices=("loss", "reward"),
+        "loss", "A part of the `loss`, or `log p - log p_ref` off each token's `reward`.", choices=("loss", "reward")
     )
     loss_estimator: str = option(
-        "k2",
-        "What the penalty adds to the loss: `k2` has the gradient of KL(policy || reference), `k3` that of "
-        "KL(reference || policy). That of `k1` is zero in expectation.",
-        choices=("k2", "k3"),
+        "k2", "`k2` has the gradient of KL(policy || reference), `k3` that of the reverse.", choices=("k2", "k3")
     )
     reference: Annotated[Any, REFERENCES] = option(
-        "initial",
-        "The model that the policy is kept near: `initial`, the weights at the start of PPO; `ema`, an exponential "
-        "average of the policy's weights; `refresh`, replaced by the policy now and then.",
+        "initial", "Model to stay near: `initial` weights, their average (`ema`), or `refresh`: a copy now and then."
     )
 
 
@@ -165,9 +140,7 @@ class TokenPPOOptions(Group):
     """The ``token_ppo`` section."""
 
     advantage_estimator: Annotated[Any, ESTIMATORS] = option(
-        "gae",
-        "Advantage estimator, what a reply was worth; options of its own stand beside "
-        "it: `{type: gigpo, step_weight: 0.5}`.",
+        "gae", "Advantage estimator, with its own options: `{type: gigpo, step_weight: 0.5}`."
     )
     critic: CriticOptions = option(CriticOptions(), "The value function, where the estimator asks one.")
     normalize_advantages: str | None = option(
@@ -177,52 +150,32 @@ class TokenPPOOptions(Group):
         choices=("batch", GROUP, "game", "role", "center_role", "none"),
     )
     policy_loss: Annotated[Any, POLICY_LOSSES] = option(
-        "clip", f"Policy loss: {POLICY_LOSSES.listed()}; options of its own stand beside it."
+        "clip", f"Policy loss: {POLICY_LOSSES.listed()}; with its options."
     )
     aggregation: Annotated[Any, AGGREGATIONS] = option(
-        "token_mean",
-        "How the policy's losses of tokens are averaged over a minibatch. The value loss is "
-        "always the mean over tokens.",
+        "token_mean", "How the policy loss of a minibatch is averaged; the value loss is a mean over tokens."
     )
     importance_sampling: ImportanceSamplingOptions | None = option(
         ImportanceSamplingOptions(), "Weights between sampler and learner; null: none."
     )
-    kl: KLOptions | None = option(
-        None, "Penalty on the KL divergence to a reference model, a frozen copy of the weights; null: none."
-    )
+    kl: KLOptions | None = option(None, "Penalty on the KL divergence to a frozen reference model; null: none.")
     env_token_loss_weight: float = option(
-        0.0,
-        "What the mean cross-entropy of the game's text behind the first prompt counts beside the policy "
-        "loss; 0 leaves it out.",
-        ge=0,
+        0.0, "Weight of the mean cross-entropy of the game's text after the first prompt.", ge=0
     )
     max_logprob_diff: float | None = option(
-        0.5,
-        "A policy's first update (also after a resume) with `logprob_diff_mean` above this, or NaN, ends the run: "
-        "sampler and learner compute different models. Numerics differ by hundredths. Null goes on.",
-        gt=0,
+        0.5, "A policy's first `logprob_diff_mean` above this, or NaN, ends the run; null: it goes on.", gt=0
     )
     num_minibatches: Scheduled[int] = option(
-        1,
-        "Optimizer steps per epoch; fewer where each learner has fewer episodes (groups, where they are compared).",
-        ge=1,
-        le=10_000,
+        1, "Optimizer steps per epoch; fewer where a learner has fewer episodes or groups.", ge=1, le=10_000
     )
     max_tokens_per_microbatch: int | Literal["auto"] | None = option(
-        AUTO,
-        "Tokens computed in one pass. `auto` (or null): a power of two up to 8192 whose activations fit what is "
-        "free. A checkpoint keeps the number.",
-        ge=LEAST_TOKENS,
+        AUTO, "Tokens of one pass; `auto`: a power of two that fits, at most 8192.", ge=LEAST_TOKENS
     )
-    share_prompts: bool = option(
-        True,
-        "What rows of a micro-batch begin with in common is computed once. Nothing else changes but the rounding.",
-    )
+    share_prompts: bool = option(True, "Compute the common beginning of rows of a micro-batch once.")
     max_row_tokens: int | None = option(None, "Longest row; null takes the policy's `context_length`.", ge=8)
     num_threads: int | Literal["auto"] | None = option(
         AUTO,
-        "CPU threads of each learner. `auto` divides the trial's cores among its learners, a small model has "
-        "one; null: RLlib's `num_cpus_per_learner`, as `auto` on GPUs.",
+        "CPU threads of each learner; `auto` divides the trial's cores, null: RLlib's `num_cpus_per_learner`.",
         ge=1,
         le=MOST_THREADS,
     )
@@ -230,14 +183,9 @@ class TokenPPOOptions(Group):
     weight_decay: float = option(0.0, "AdamW weight decay.", ge=0)
     adam_betas: tuple[float, float] = option((0.9, 0.95), "AdamW betas.", ge=0, lt=1)
     lr_warmup_steps: int | None = option(
-        None,
-        "Optimizer steps of linear warm-up, counted from the policy's first one on; null is "
-        f"{WARMUP_STEPS_AFTER_SUPERVISION} behind a warm start, else 0.",
-        ge=0,
+        None, f"Steps of linear warm-up; null: {WARMUP_STEPS_AFTER_SUPERVISION} after a warm start, else 0.", ge=0
     )
-    ema_decay: float | None = option(
-        None, "Average the weights over iterations with this decay, for evaluation and export.", gt=0, lt=1
-    )
+    ema_decay: float | None = option(None, "Decay of averaged weights, for evaluation and export.", gt=0, lt=1)
 
     @property
     def needs_critic(self) -> bool:
@@ -274,10 +222,7 @@ class TeacherOptions(Group):
         stranger=is_name,
     )
     coefficient: Scheduled[float] = option(
-        1.0,
-        "What a token's advantage loses for each nat that its log-probability under the policy is above that under the "
-        "teacher.",
-        gt=0,
+        1.0, "Advantage lost for each nat of log-probability above the teacher's.", gt=0
     )
     game: bool = option(True, "The advantages of the game's rewards count beside it; else the teacher alone does.")
     trust_remote_code: bool = option(False, "Run the code that the teacher's directory brings along.", stranger=False)
@@ -292,37 +237,22 @@ class ReturnValueOptions(Group):
     """The ``action_values`` section of ``LMGameMC``."""
 
     gamma: float = option(0.99, "Discount per token of a reply.", ge=0, le=1)
-    cql_weight: float = option(
-        0.01, "Weight of the cross-entropy that keeps values of tokens low that were not taken.", ge=0
-    )
-    policy_weight: float = option(
-        1.0,
-        "Weight of the policy's own cross-entropy beside the losses of values; 0: it stays what it is, as after "
-        "`LMGameSFT`, and shares nothing with the values but a frozen backbone.",
-        ge=0,
-    )
+    cql_weight: float = option(0.01, "Weight of the cross-entropy that lowers values of tokens not taken.", ge=0)
+    policy_weight: float = option(1.0, "Weight of the policy's own cross-entropy; 0 leaves the policy as it is.", ge=0)
     q_init: float = option(0.0, "What values of tokens begin at.")
-    beta: float = option(
-        8.0,
-        "What values count where the policy plays: logits + `beta` (Q - V). 0: the policy plays alone, on any engine.",
-        ge=0,
-    )
+    beta: float = option(8.0, "Play with logits + `beta` (Q - V); 0: without the values, on any engine.", ge=0)
 
 
 class TargetValueOptions(ReturnValueOptions):
     """The ``action_values`` section of ``LMGameCQL``."""
 
-    target_rate: float = option(
-        0.005, "Share of the way to the values that their slow copies go in each optimizer step.", gt=0, le=1
-    )
+    target_rate: float = option(0.005, "Step of the slow copies of values in each optimizer step.", gt=0, le=1)
 
 
 class ExpectileValueOptions(TargetValueOptions):
     """The ``action_values`` section of ``LMGameILQL``."""
 
-    tau: float = option(
-        0.7, "Expectile of the values of actions that the value of a state is; 0.5 is their mean.", gt=0, lt=1
-    )
+    tau: float = option(0.7, "Expectile of action values that a state's value is; 0.5 is the mean.", gt=0, lt=1)
 
 
 class WeightUse(Enum):

@@ -28,18 +28,14 @@ class TinyModelOptions(Group):
 
     hidden_size: int = option(96, "Width.", ge=8, le=65_536)
     num_layers: int = option(3, "Transformer layers.", ge=1, le=1_024)
-    num_heads: int = option(
-        3, "Attention heads; vLLM on CPUs takes heads of 32, 64, 96, ... (`hidden_size / num_heads`).", ge=1, le=1_024
-    )
+    num_heads: int = option(3, "Attention heads; vLLM on CPUs needs multiples of 32 per head.", ge=1, le=1_024)
     num_kv_heads: int | None = option(None, "Key-value heads; null takes `num_heads`.", ge=1)
     intermediate_size: int = option(256, "Width of the feed-forward layers.", ge=8, le=1e6)
-    vocab_size: int = option(
-        320, "Most tokens in the vocabulary: 256 bytes, numbered marks of boards, words of the games.", ge=272, le=1e6
-    )
+    vocab_size: int = option(320, "Most tokens: 256 bytes, marks of boards, words of the games.", ge=272, le=1e6)
     max_position_embeddings: int = option(4096, "Longest sequence.", ge=64, le=20_000_000)
     tie_word_embeddings: bool = option(True, "One matrix for input embedding and output head.")
     initializer_range: float | None = option(
-        None, "Standard deviation of the initial weights; null: `hidden_size ** -0.5`.", gt=0
+        None, "Deviation of the initial weights; null: `hidden_size ** -0.5`.", gt=0
     )
     seed: int = option(0, "Seed of the initial weights.", ge=0)
 
@@ -57,19 +53,14 @@ class LoraOptions(Group):
     alpha: int = option(32, "An adapter's output is multiplied by `alpha / r`.", ge=1, le=65_536)
     dropout: float = option(0.0, "Of what goes into adapters, in passes that train.", ge=0, lt=1)
     target_modules: str | list[str] = option(
-        ALL_LINEAR,
-        "What gets adapters: `all-linear` (all but the head), or the ends of names: `[q_proj, v_proj]`.",
-        stranger=True,
+        ALL_LINEAR, "`all-linear` (all but the head), or ends of names: `[q_proj, v_proj]`.", stranger=True
     )
     modules_to_save: list[str] = option(
-        [], "Modules that are trained whole, by the ends of their names: `[norm]`.", stranger=True
+        [], "Modules trained in full, by the ends of their names: `[norm]`.", stranger=True
     )
     use_rslora: bool = option(False, "Multiply by `alpha / sqrt(r)` instead.")
     init: str | None = option(
-        None,
-        "Directory of an adapter to begin with (a checkpoint's `adapter/`, or PEFT's own). It says `r`, `alpha`, "
-        "`use_rslora` and its modules; null begins without effect.",
-        path=True,
+        None, "Directory of an adapter to begin with, which gives `r`, `alpha` and modules; null: none.", path=True
     )
 
 
@@ -97,13 +88,11 @@ class LanguageModelOptions(Group):
     gradient_checkpointing: bool = option(False, "Recompute activations in the backward pass.")
     trust_remote_code: bool = option(False, "Run code that comes with the model. Off unless set.", stranger=False)
     value_model: str = option(
-        "shared",
-        "`shared`: a value head on the policy's backbone; `separate`: a backbone of its own.",
-        choices=("shared", "separate"),
+        "shared", "A value head on the policy's backbone, or a `separate` model.", choices=("shared", "separate")
     )
     freeze_backbone_for_value: bool = option(False, "Keep the value loss off a shared backbone.")
     lora: LoraOptions | None = option(
-        None, "Train adapters and the value head; `{}` is all defaults. null: all weights are trained."
+        None, "Train adapters and the value head (`{}`: all defaults); null: all weights."
     )
 
     system_prompt: str | None = option(
@@ -114,25 +103,19 @@ class LanguageModelOptions(Group):
     )
     conversation_start: str = option(
         "system",
-        "Where the rules stand: in the `system` message, or in a first `user` message, which is answered `OK.` before "
-        "the game's first words, as in AgentGym.",
+        "Rules stand in a `system` message, or in a first `user` message that is answered `OK.` (AgentGym).",
         choices=("system", "user"),
     )
     chat_template: str | None = option(
-        None,
-        "Jinja chat template, or a file that holds it; null takes the tokenizer's own.",
-        stranger=is_template,
-        path=True,
+        None, "Jinja chat template or its file; null: the tokenizer's own.", stranger=is_template, path=True
     )
     chat_template_kwargs: dict[str, Any] = option(
-        {}, "Arguments passed to the chat template, e.g. `{enable_thinking: false}`.", stranger=True
+        {}, "Arguments of the template: `{enable_thinking: false}`.", stranger=True
     )
-    reply_format: Annotated[Any, REPLY_FORMATS] = option(
-        "tags", f"Form of a reply: {REPLY_FORMATS.listed()}, with its own options."
-    )
+    reply_format: Annotated[Any, REPLY_FORMATS] = option("tags", f"Form of a reply: {REPLY_FORMATS.listed()}.")
     answer_tag: str | list[str] = option(
         "answer",
-        "Name of the tag the action stands in. Of a list one, which the game is told: the action keeps its tags.",
+        "Tag the action stands in; of a list one, and the game is told which: the action keeps its tags.",
         stranger=True,
     )
     think_tag: str = option(
@@ -145,8 +128,7 @@ class LanguageModelOptions(Group):
     format_instructions: bool = option(True, "Say in each user message how to answer.")
     turn_suffix: str = option(
         "Turns left: {turns_left}",
-        "Line added to each user message where the game has a turn limit; `{turns_left}` is all it may hold. "
-        "Empty leaves it out.",
+        "Line added to user messages of a game with a turn limit; `{turns_left}` is all it may hold, empty: none.",
         stranger=True,
     )
     reply_prefill: str = option("", "Text the reply is made to begin with; not trained on.", stranger=True)
@@ -157,13 +139,10 @@ class LanguageModelOptions(Group):
         path=True,
         stranger=lambda value: not isinstance(value, str),  # A file.
     )
-    stop_on_answer: bool = option(
-        True,
-        "End the reply with the token that completes the closing answer tag, or what ends its format.",
-    )
+    stop_on_answer: bool = option(True, "End the reply once its answer is complete.")
     history: str = option(
         "keep",
-        "`keep` all, `strip_think` without earlier reasoning, `window` the last `history_window` turns.",
+        "`keep` all, `strip_think`: without earlier reasoning, `window`: the last `history_window` turns.",
         choices=("keep", "strip_think", "window"),
     )
     history_window: int = option(1, "Turns shown (with `history: window`), the current one included.", ge=1)
@@ -171,9 +150,7 @@ class LanguageModelOptions(Group):
     min_tokens_per_turn: Scheduled[int | None] = option(
         None, "Context left for a reply, or the episode is truncated; null: `max_tokens_per_turn`.", ge=1
     )
-    max_tokens_per_episode: Scheduled[int | None] = option(
-        None, "Most reply tokens of one player in an episode, which ends where they are too few for a reply.", ge=1
-    )
+    max_tokens_per_episode: Scheduled[int | None] = option(None, "Most reply tokens of a player per episode.", ge=1)
     context_length: int = option(2048, "Longest prompt plus reply, in tokens.", ge=8, le=20_000_000)
 
     @property
@@ -234,7 +211,7 @@ class PlayerOptions(Group):
     )
     trained: bool | None = option(None, "Whether it is trained; null: language models are, scripted players are not.")
     language_model: dict[str, Any] = option(
-        {}, "Overrides of the `language_model` section for this policy.", holds=Holds(LanguageModelOptions)
+        {}, "Overrides of the `language_model` section.", holds=Holds(LanguageModelOptions)
     )
 
 

@@ -38,50 +38,25 @@ EPISODES_OF_SAMPLE = 16
 class TextRolloutOptions(Group):
     """The ``text_rollouts`` section."""
 
-    episodes_per_iteration: Scheduled[int] = option(
-        64, "Complete episodes played per training iteration, over all env runners.", ge=1, le=1e6
-    )
-    group_size: int = option(
-        1,
-        "Games started from the same seed (same level): a group, which an advantage estimator may compare.",
-        ge=1,
-        le=100_000,
-    )
-    episode_timeout_s: float = option(
-        1800.0, "Wall-clock limit of one episode; a slower one is dropped and counted.", gt=0
-    )
+    episodes_per_iteration: Scheduled[int] = option(64, "Complete episodes per training iteration.", ge=1, le=1e6)
+    group_size: int = option(1, "Games started from the same seed, whose episodes may be compared.", ge=1, le=100_000)
+    episode_timeout_s: float = option(1800.0, "Wall-clock limit of an episode; slower ones are dropped.", gt=0)
     env_step_timeout_s: float = option(CALL_LIMIT_S, "Wall-clock limit of one `reset` or `step` of a game.", gt=0)
-    format_penalty: Scheduled[float] = option(
-        0.0,
-        "Reward of a reply without a readable answer, beside the game's own penalty for an invalid action.",
-        le=0,
-    )
+    format_penalty: Scheduled[float] = option(0.0, "Reward of a reply without a readable answer.", le=0)
     bootstrap_turn_limit: bool = option(
-        False,
-        "Whether an episode cut by the turn limit bootstraps from its last state's value. Off: the limit is part of "
-        "the task; with `gamma: 1` a bootstrap would make stalling as good as winning.",
+        False, "Bootstrap from the value of the state where a turn limit ends an episode."
     )
     constrained_decoding: bool = option(
-        False,
-        "Constrain replies to the legal moves, where the game lists some. Log-probabilities, entropy and KL are among "
-        "the allowed tokens; tokens without an alternative are not trained on.",
+        False, "Constrain replies to the legal moves, where the game lists some; log-probabilities are among these."
     )
     reward_scale: Scheduled[float] = option(1.0, "Factor on rewards in training (not in metrics).", gt=0, le=1e6)
     deterministic: bool | Literal["auto"] = option(
-        AUTO,
-        "Per-request seeds, a fixed order and fixed numbers of threads, so that a run, also a resumed one, repeats bit "
-        "for bit on machines of one kind. `auto`: where all is on CPUs, without `data_selection.oversample` and "
-        "`async_rollouts`.",
+        AUTO, "Repeat a run bit for bit on equal machines; `auto`: on CPUs without oversampling or async rollouts."
     )
     episode_log: str = option(
-        "sample",
-        "Episodes written to `episodes/*.jsonl` in the trial's directory, to be looked at: about 16 of each iteration, "
-        "the best and the worst, or `all`.",
-        choices=("sample", "all", "off"),
+        "sample", "Episodes written: a `sample` (about 16 an iteration), or `all`.", choices=("sample", "all", "off")
     )
-    max_failed_rounds: int = option(
-        3, "Rounds in a row without a single finished episode before the run ends with an error.", ge=1
-    )
+    max_failed_rounds: int = option(3, "Rounds in a row without a finished episode that end the run.", ge=1)
 
 
 def share_of_groups(share: float, groups: int) -> int:
@@ -110,11 +85,7 @@ class DroppedGroups(KeptGroups):
 
     type: str = tag("drop", "Its name.")
     max_refill: Scheduled[int] = option(
-        0,
-        "Rounds, at most, in which further levels are played in their place, until there are as many others as an "
-        "iteration has groups.",
-        ge=0,
-        le=1_000,
+        0, "Most rounds in which further levels are played to replace those left out.", ge=0, le=1_000
     )
 
 
@@ -133,10 +104,7 @@ class NormalizeRewardsOptions(Group):
     """``data_selection.normalize_rewards``."""
 
     type: str = tag(
-        REQUIRED,
-        "What is compared: the returns of a `group` (one level and role), of the `batch`, a `game`, or a `role` of a "
-        "game.",
-        choices=("group", "batch", "game", "role"),
+        REQUIRED, "Whose returns are compared; `group`: one level and role.", choices=("group", "batch", "game", "role")
     )
     deviation: bool = option(True, "Divide by the deviation; else only centre.")
 
@@ -145,27 +113,17 @@ class DataSelectionOptions(Group):
     """The ``data_selection`` section: what becomes of the episodes between play and update."""
 
     reward_variance_filter: Scheduled[float] = option(
-        1.0,
-        "Share of the groups that is trained on: those whose returns differ most among the episodes of the group.",
-        gt=0,
-        le=1,
+        1.0, "Share of the groups trained on: those whose returns differ most.", gt=0, le=1
     )
     zero_variance_groups: Annotated[Any, ZERO_VARIANCE_GROUPS] = option(
-        "keep",
-        "What becomes of groups whose episodes all have the same return: `keep`, or `drop`: they are left out, as "
-        "there is nothing to compare in them. As many as the learners need stay in any case.",
+        "keep", "`keep` or `drop` groups of equal returns; as many as the learners need stay in any case."
     )
     overlong: OverlongOptions | None = option(None, "Long replies lose some of their reward; null: none does.")
     normalize_rewards: NormalizeRewardsOptions | None = option(
-        None,
-        "Give returns mean 0 and deviation 1 before advantages are estimated, of each policy for itself; null: do not.",
+        None, "Normalise each policy's returns before advantages; null: do not."
     )
     oversample: Scheduled[float] = option(
-        1.0,
-        "Start so many times the groups (episodes, where `group_size` is 1) that an iteration needs, of every game. "
-        "The rollout ends when enough have finished; what is in play is left behind.",
-        ge=1,
-        le=10,
+        1.0, "Start so many times the groups an iteration needs, and abandon those that finish last.", ge=1, le=10
     )
 
     @property
@@ -190,30 +148,19 @@ class GameConfig(Group):
     env_config: EnvConfig = option({}, "Its options; `rllib info GAME` lists them.")
     weight: Scheduled[float] = option(1.0, "Share of the episodes, relative to the other games.", ge=0)
     name: str | None = option(
-        None,
-        "Its name in metrics, tables, logs and schedules; null: its id. It tells several entries of one id apart.",
-        stranger=is_name,
+        None, "Name in metrics, tables, logs and schedules, unique; null: its id.", stranger=is_name
     )
     language_model: dict[str, Any] = option(
-        {},
-        "Prompts, replies and limits of this game, in place of those of `config.language_model`.",
-        holds=Holds(TalkOptions),
+        {}, "Overrides of `config.language_model` in this game.", holds=Holds(TalkOptions)
     )
     episodes: int | None = option(
-        None,
-        "How many of the iteration's episodes are of this game, instead of a share by `weight`. In an evaluation, "
-        "in place of `evaluation_duration`.",
-        ge=1,
-        le=1e6,
+        None, "Episodes of an iteration, in place of `weight`; in evaluations, of each one.", ge=1, le=1e6
     )
     group_size: int | None = option(
-        None, "In place of `text_rollouts.group_size`; games that share by `weight` have one size.", ge=1, le=100_000
+        None, "In place of `text_rollouts.group_size`; equal where games share by `weight`.", ge=1, le=100_000
     )
     temperature: Scheduled[float | None] = option(
-        None,
-        "In place of `inference.temperature`. In an evaluation, in place of `evaluation_config.temperature` "
-        "(0 is greedy).",
-        ge=0,
+        None, "In place of the temperature of `inference` or `evaluation_config`; 0 is greedy.", ge=0
     )
     format_penalty: Scheduled[float | None] = option(None, "In place of `text_rollouts.format_penalty`.", le=0)
     reward_scale: float | None = option(None, "In place of `text_rollouts.reward_scale`.", gt=0, le=1e6)
@@ -263,8 +210,6 @@ def read_games(value: Any, path: str = "config.games") -> tuple[GameConfig, ...]
         games.append(_built(fields, where))
         if not isinstance(games[-1].weight, ScheduleOptions) and games[-1].weight <= 0:
             raise ConfigError(f"{where}.weight", "must be greater than 0")
-        if games[-1].episodes and games[-1].weight != 1:
-            raise ConfigError(f"{where}.weight", "has no effect beside `episodes`; leave one of them out")
     _check_names(games, path)
     return tuple(games)
 

@@ -100,17 +100,12 @@ def footprint(config: Any, microbatch: int | None = None) -> Footprint:
     trained = {policy: shape for policy, shape in known.items() if config.run.is_trained(policy)}
     engines = [_engine(config, known[each.policy], each) for each in engine_sets(config) if each.policy in known]
     tokens = {policy: microbatch_tokens(config, policy, shape, microbatch) for policy, shape in trained.items()}
-    holders = {_base(config, policy): policy for policy in trained}
-    learners = [
-        _learner(config, policy, shape, tokens[policy], holders[_base(config, policy)] == policy)
-        for policy, shape in trained.items()
-    ]
+    holders = {_base(config, policy): policy for policy in trained}.values()
+    learners = [_learner(config, policy, shape, tokens[policy], policy in holders) for policy, shape in trained.items()]
     learners += [average for policy, shape in trained.items() for average in _averages(config, policy, shape)]
-    runners = (
-        [Processes("env runner", config.num_env_runners, memory.RUNNER_PROCESS_MIB, {})]
-        if config.num_env_runners
-        else []
-    )
+    others = [Processes("algorithm", 1, memory.MAIN_PROCESS_MIB, {})]
+    if config.num_env_runners:
+        others.append(Processes("env runner", config.num_env_runners, memory.RUNNER_PROCESS_MIB, {}))
     snapshots = [_member_mib(config, policy, shape) for policy, shape in trained.items()]
     pushed = [weights_mib(shape, _learner_width(config, policy)) for policy, shape in trained.items()]
     if config.run.inference.adapters:
@@ -122,11 +117,10 @@ def footprint(config: Any, microbatch: int | None = None) -> Footprint:
     # it no longer has.
     few = any(config.language_model_of(policy).lora is not None for policy in trained)
     packed = max(pushed, default=0.0) if config.num_gpus_per_learner or zero.get("stage", 0) >= 2 or few else 0.0
-    main = [Processes("algorithm", 1, memory.MAIN_PROCESS_MIB, {})]
     stored, split = sum(pushed) + members + packed, config.run.inference.tensor_parallel_size > 1
     # Engines of one policy take their weights at once.
     copied = config.run.inference.num_engines * max(pushed, default=0.0) * split
-    return Footprint(policies, (*learners, *engines, *main, *runners), tokens, stored, copied)
+    return Footprint(policies, (*learners, *engines, *others), tokens, stored, copied)
 
 
 def _member_mib(config: Any, policy: str, shape: memory.ModelShape) -> float:
@@ -219,7 +213,7 @@ def _learner(config: Any, policy: str, shape: memory.ModelShape, microbatch: int
 def _values(
     config: Any, policy: str, shape: memory.ModelShape, chunk: int
 ) -> tuple[dict[str, float], dict[str, float]]:
-    """What a policy's action values take in a learner and in an engine, MiB; nothing where it has none."""
+    """MiB of a policy's action values in a learner and in an engine; nothing where it has none."""
     kinds, options = config.values_of(policy), config.language_model_of(policy)
     if kinds is None:
         return {}, {}
@@ -235,10 +229,7 @@ def _longest_row(config: Any, policy: str) -> int:
 
 
 def microbatch_tokens(config: Any, policy: str, shape: memory.ModelShape, found: int | None = None) -> int:
-    """Tokens of a micro-batch of a policy's learners; the most there may be where a card's memory decides.
-
-    ``found`` stands in the place of those that ``auto`` finds.
-    """
+    """Tokens of a micro-batch, at most; ``found`` is what ``auto`` finds."""
     asked = config.get_config_for_module(policy).run.token_ppo.microbatch or found
     if asked is not None:
         return int(asked)
@@ -286,9 +277,8 @@ def _share_of_card(config: Any, taken: Footprint) -> float:
 def _averages(config: Any, policy: str, shape: memory.ModelShape) -> list[Processes]:
     """Averages of a policy's weights, which the first learner keeps as float32 in main memory."""
     update, adapters = config.get_config_for_module(policy).run.token_ppo, adapters_of(config, policy, shape)
-    moving = (
-        update.kl is not None and isinstance(update.kl.reference, EMAReference) and _learner_width(config, policy) == 2
-    )
+    ema = update.kl is not None and isinstance(update.kl.reference, EMAReference)
+    moving = ema and _learner_width(config, policy) == 2
     mib = (shape.parameters if adapters is None else adapters) * 4 / memory.MIB
     kept = {"averaged weights": update.ema_decay is not None, "moving reference": moving}
     return [Processes(f"{what} of {policy}", 1, 0.0, {"weights": mib}) for what, there in kept.items() if there]

@@ -89,7 +89,6 @@ QWEN2_5 = {
 
 @functools.lru_cache(maxsize=16)
 def published(size: str) -> ModelShape:
-    """Shape of a Qwen2.5 model."""
     from transformers import Qwen2Config
 
     fields = "num_hidden_layers hidden_size intermediate_size num_attention_heads num_key_value_heads vocab_size"
@@ -179,16 +178,11 @@ def learner_mib(
     """MiB of one learner at its peak, by what takes them.
 
     Args:
-        dtype: Numerics the weights are held in.
         mixed_precision: 16-bit computation; the optimizer keeps float32 master weights.
         zero: DeepSpeed's ``zero_optimization`` with ``reduce_bucket_size``; ``None`` without ZeRO.
-        microbatch_tokens: Tokens in one forward and backward pass.
-        head_chunk_tokens: Tokens whose logits exist at once.
         observes: The game's text is learned too: its logits exist beside those of replies.
         constrained_decoding: The logits' gradient is then the sum of two, so it does not replace the logits.
-        gradient_checkpointing: Keep only the layers' inputs.
         copies: Further frozen copies of the weights (a reference model).
-        separate_value: The value function has a backbone of its own.
         context: Tokens of the longest row.
         adapters: Their parameters, where they are trained beside frozen weights: float32 without mixed precision.
         holds_base: The frozen weights are not those of another policy beside it; ZeRO 3 divides each policy's.
@@ -196,14 +190,18 @@ def learner_mib(
     width = 2 if mixed_precision else BYTES[dtype]
     world, stage = max(1, num_learners), (zero or {}).get("stage", 0)
     trained = trained_parameters(shape, separate_value, critic, adapters)
+    held = width if adapters is None or mixed_precision else 4
+    masters = held == 2 or stage in (1, 2)  # Stages 1 and 2 keep them beside float32 weights too.
+    parts = {
+        "weights": trained * held / (world if stage >= 3 else 1),
+        "gradients": trained * (4 if stage else held) / (world if stage >= 2 else 1),  # Summed in float32.
+        "optimizer": trained * (8 + 4 * masters) / (world if stage >= 1 else 1),
+    }
     if adapters is None:
-        parts = _training_states(trained, width, world, stage)
         parts["weights"] += copies * shape.parameters * width  # copies are whole on every learner
     else:
-        parts = _training_states(trained, 2 if mixed_precision else 4, world, stage)
         base = shape.parameters if holds_base or stage >= 3 else 0
-        frozen = base * width + copies * adapters * 4
-        parts["weights"] += frozen / (world if stage >= 3 else 1)
+        parts["weights"] += (base * width + copies * adapters * 4) / (world if stage >= 3 else 1)
     backbones = 2 if separate_value else 1
     layer = shape.layer if adapters is None else shape.layer.frozen()
     kept = kept_per_token(shape.layers, layer, width, context, gradient_checkpointing)
@@ -234,16 +232,6 @@ def offloaded(zero: Mapping[str, Any] | None) -> bool:
     """Whether ``zero_optimization`` puts the optimizer's states into host memory."""
     section = (zero or {}).get("offload_optimizer")
     return isinstance(section, Mapping) and section.get("device", "none") != "none"
-
-
-def _training_states(trained: int, width: int, world: int, stage: int) -> dict[str, float]:
-    """Bytes of weights, gradients and optimizer states in one of ``world`` learners; ``width`` bytes a weight."""
-    masters = width == 2 or stage in (1, 2)  # Stages 1 and 2 keep them beside float32 weights too.
-    return {
-        "weights": trained * width / (world if stage >= 3 else 1),
-        "gradients": trained * (4 if stage else width) / (world if stage >= 2 else 1),  # Summed in float32.
-        "optimizer": trained * (8 + 4 * masters) / (world if stage >= 1 else 1),
-    }
 
 
 def _zero_buffers(zero: Mapping[str, Any], trained: int, width: int, world: int, frozen: int) -> float:
@@ -310,13 +298,7 @@ def engine_mib(
     kv_cache_mib: float | None = CPU_KV_CACHE_MIB,
     sequences: int = 0,
 ) -> dict[str, float]:
-    """MiB of one engine, on each of its GPUs.
-
-    Args:
-        tensor_parallel_size: GPUs it is split over.
-        kv_cache_mib: ``None``: no key-value cache is set aside.
-        sequences: Replies that are sampled in one step.
-    """
+    """MiB of one engine, on each of its GPUs; ``sequences`` are sampled in one step."""
     parts = {"weights": shape.parameters * BYTES[dtype] / tensor_parallel_size / MIB}
     if kv_cache_mib is not None:
         parts["kv cache"] = kv_cache_mib
@@ -328,12 +310,8 @@ def smallest_card(
 ) -> float:
     """GiB of the smallest GPU that holds engines and a learner side by side; infinite if there is none.
 
-    Args:
-        learner_gib: The learner's peak.
-        states_gib: What the learner holds between updates.
-        engine_gib: Least that each engine needs: weights and the cache of one whole context.
-        share: Part of the card that each engine takes (``gpu_memory_utilization``); 0 without engines.
-        sleeps: Engines free their memory while the learner trains.
+    ``states_gib`` is what the learner holds between updates, ``engine_gib`` the weights and one whole context of each
+    engine, which takes a ``share`` of the card; engines that sleep free it while the learner trains.
     """
     if not share:
         return learner_gib
