@@ -132,7 +132,9 @@ class KLOptions(Group):
         "k2", "`k2` has the gradient of KL(policy || reference), `k3` that of the reverse.", choices=("k2", "k3")
     )
     reference: Annotated[Any, REFERENCES] = option(
-        "initial", "Model to stay near: `initial` weights, their average (`ema`), or `refresh`: a copy now and then."
+        "initial",
+        "The model that the policy is kept near: its `initial` weights, an exponential average of its weights (`ema`), "
+        "or a copy of them that is renewed now and then (`refresh`).",
     )
 
 

@@ -42,12 +42,16 @@ class TextRolloutOptions(Group):
     group_size: int = option(1, "Games started from the same seed, whose episodes may be compared.", ge=1, le=100_000)
     episode_timeout_s: float = option(1800.0, "Wall-clock limit of an episode; slower ones are dropped.", gt=0)
     env_step_timeout_s: float = option(CALL_LIMIT_S, "Wall-clock limit of one `reset` or `step` of a game.", gt=0)
-    format_penalty: Scheduled[float] = option(0.0, "Reward of a reply without a readable answer.", le=0)
+    format_penalty: Scheduled[float] = option(
+        0.0, "Reward of a reply without a readable answer, added to the game's own penalty.", le=0
+    )
     bootstrap_turn_limit: bool = option(
         False, "Bootstrap from the value of the state where a turn limit ends an episode."
     )
     constrained_decoding: bool = option(
-        False, "Constrain replies to the legal moves, where the game lists some; log-probabilities are among these."
+        False,
+        "Constrain replies to the legal moves, where the game lists some. Log-probabilities are among the allowed "
+        "tokens, and tokens without an alternative are not trained on.",
     )
     reward_scale: Scheduled[float] = option(1.0, "Factor on rewards in training (not in metrics).", gt=0, le=1e6)
     deterministic: bool | Literal["auto"] = option(
@@ -210,6 +214,8 @@ def read_games(value: Any, path: str = "config.games") -> tuple[GameConfig, ...]
         games.append(_built(fields, where))
         if not isinstance(games[-1].weight, ScheduleOptions) and games[-1].weight <= 0:
             raise ConfigError(f"{where}.weight", "must be greater than 0")
+        if games[-1].episodes and games[-1].weight != 1:
+            raise ConfigError(f"{where}.weight", "has no effect beside `episodes`; leave one of them out")
     _check_names(games, path)
     return tuple(games)
 

@@ -32,6 +32,7 @@ token_ppo.advantage_estimator | token_ppo: {advantage_estimator: gaee}
 token_ppo.policy_loss | token_ppo: {policy_loss: gsop}
 text_rollouts.reward_scale | {token_ppo: {advantage_estimator: rae}, text_rollouts: {reward_scale: {points: [[0, 1], [9, 2]]}}}
 evaluation_config.games[0].reward_scale | evaluation_config: {games: [{env: lmgame/Maze-v0, reward_scale: 2}]}
+games[0].weight | games: [{env: lmgame/Maze-v0, episodes: 64, weight: 2}]
 games[1].episodes | games: [lmgame/Maze-v0, {env: lmgame/FrozenLake-v0, episodes: 15, group_size: 2}]
 games[1].group_size | games: [lmgame/Maze-v0, {env: lmgame/FrozenLake-v0, group_size: 2}]
 text_rollouts.episodes_per_iteration | games: [{env: lmgame/Maze-v0, episodes: 32}, {env: lmgame/FrozenLake-v0, episodes: 16}]
