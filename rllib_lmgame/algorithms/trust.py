@@ -25,24 +25,23 @@ SECTIONS: Mapping[str, type] = {name: group for entry in OWN.values() for name, 
 """Sections of the configurations of this package's algorithms -> their option groups."""
 
 
-def check_config(config: Any, gate: Gate, path: str = "config", sections: Mapping[str, type] = SECTIONS) -> None:
+def check_config(config: Any, gate: Gate, sections: Mapping[str, type] = SECTIONS) -> None:
     """Raise unless everything in a configuration may come from a stranger's file.
 
     Args:
-        path: Key of ``config``.
         sections: Sections of its algorithm -> option groups, beside the common ones.
 
     Raises: ConfigError: names the first refused key and what to do.
     """
     sections = {**SECTIONS, **sections}
     if not isinstance(config, Mapping):
-        raise ConfigError(path, f"expected a mapping, got {describe(config)}")
+        raise ConfigError("config", f"expected a mapping, got {describe(config)}")
     for key, value in config.items():
         if key not in ("env", "env_config"):
-            _check_key(str(key), value, gate, f"{path}.{key}", sections)
+            _check_key(str(key), value, gate, f"config.{key}", sections)
     env, env_config = config.get("env"), config.get("env_config")
     if env is not None or env_config:
-        check_game(env, env_config, gate, path)
+        check_game(env, env_config, gate, "config")
 
 
 def _check_key(key: str, value: Any, gate: Gate, path: str, sections: Mapping[str, type]) -> None:

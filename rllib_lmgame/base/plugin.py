@@ -122,7 +122,7 @@ IMPORTING_KEYS = frozenset(
     {
         *("run", "env", "games", "player", "expert", "oracle", "judge", "engine", "advantage_estimator"),
         *("policy_loss", "matchmaking", "policy_mapping_fn", "callbacks", "measures", "report", "type"),
-        *("choice", "grid_search", "reply_format", "functions", "retriever"),
+        *("choice", "grid_search", "reply_format", "functions", "retriever", "aggregation", "loss"),
     }
 )
 """Keys whose text may be an import path; of search spaces, those that may list some."""

@@ -43,7 +43,7 @@ class Engine(Group):
     type: str = tag("", "Its name, or `package.module:Class`.")
 
     implementation: ClassVar[str] = ""
-    over_devices: ClassVar[bool] = True
+    over_devices: ClassVar[bool] = False
     serves_adapters: ClassVar[bool] = False
     reserves_cache: ClassVar[bool] = False
     plays_values: ClassVar[bool] = False
@@ -71,6 +71,7 @@ class VLLM(Engine):
 
     type: str = tag("vllm", "Its name.")
     implementation = "rllib_lmgame.inference.engines.vllm_engine:VLLMEngine"
+    over_devices = True
     serves_adapters = True
     reserves_cache = True
     plays_values = True
@@ -97,7 +98,6 @@ class Transformers(Engine):
 
     type: str = tag("transformers", "Its name.")
     implementation = "rllib_lmgame.inference.engines.transformers_engine:TransformersEngine"
-    over_devices = False
     plays_values = True
     plays_value_backbone = True
 

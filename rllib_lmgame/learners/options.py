@@ -219,7 +219,7 @@ class TeacherOptions(Group):
     model: str = option(
         REQUIRED,
         "The teacher, of the policy's own vocabulary: a checkpoint, directory or hub id, which each learner holds, or "
-        "`openai:MODEL@URL`, a server that gives log-probabilities.",
+        "`openai:MODEL@URL`, on vLLM's server.",
         path=True,
         stranger=is_name,
     )

@@ -16,6 +16,7 @@ import yaml
 
 from rllib_lmgame.base.group import declared
 from rllib_lmgame.base.plugin import IMPORTING_KEYS, find_in_current_directory, named_in
+from rllib_lmgame.base.registry import Registry
 from rllib_lmgame.cli import main
 from rllib_lmgame.cli.game_list import listed, named_games
 from rllib_lmgame.config.algorithms import OWN
@@ -132,13 +133,14 @@ def test_free_text_names_nothing_here(mine: Path) -> None:
 
 
 def test_every_option_that_takes_an_import_path_is_looked_at() -> None:
-    """The options say so in their documentation."""
+    """The options say so in their documentation, or their parts derive from a class that is made for that."""
     games = (options_of(spec.game_id) for spec in own_games().values() if spec.extra is None)
     groups = [ExperimentOptions, PlayerOptions, *(group for entry in OWN.values() for group in entry.groups.values())]
     groups += [group for group in games if group is not None]
     options = [each for group in groups for each in declared(group).values()]
     named = {each.key for each in options if "`package.module:" in each.says["doc"]}
-    assert {"run", "player", "expert", "engine", "oracle"} <= named <= IMPORTING_KEYS
+    named |= {each.key for each in options if each.parts is not None and each.parts.base != Registry.base}
+    assert {"run", "aggregation", "loss", "player", "expert", "engine", "oracle"} <= named <= IMPORTING_KEYS
 
 
 def keys_of_the_table() -> list[str]:

@@ -40,7 +40,6 @@ class Known(Engine):
 
     depth: int = option(3, "An option.", ge=1)
     implementation = f"{__name__}:Mine"
-    over_devices = False
     reserves_cache = True
     process_mib = 50.0
 
