@@ -28,7 +28,7 @@ COMMANDS = {
     "example": "list, show and run the tuned examples",
     "collect": "record a player's episodes as a log or as conversations to train on",
     "compare": "compare runs: final metrics, keys that differ, learning curves",
-    "data": "list, fetch and check published data sets",
+    "data": "list and fetch published data sets",
     "games": "list and check the text games",
     "info": "describe a game",
     "init": "write the first files of your own game",
