@@ -24,6 +24,7 @@ def about_game(game: str) -> Iterator[str]:
     """Print a game's description, its options and an example turn."""
     from rllib_lmgame.base.group import REQUIRED, declared, type_name
     from rllib_lmgame.base.plugin import find_in_current_directory
+    from rllib_lmgame.base.step_timer import WaitedTooLong
     from rllib_lmgame.envs.checking.sample import as_played, docstring_text, example_turn
     from rllib_lmgame.envs.contract.base import GameError
     from rllib_lmgame.envs.registry import game_spec, load_factory
@@ -33,7 +34,7 @@ def about_game(game: str) -> Iterator[str]:
     yield f"{spec.game_id}: {spec.summary}" if spec.summary else spec.game_id
     factory = load_factory(spec)
     if not spec.own:
-        with suppress(ConfigError, MissingDependencyError, GameError):  # The turn below says why.
+        with suppress(ConfigError, MissingDependencyError, GameError, WaitedTooLong):  # The turn below says why.
             spec = as_played(spec)
     players, replies, reach, solver, extra, _ = spec.cells()
     facts = {
@@ -63,6 +64,6 @@ def about_game(game: str) -> Iterator[str]:
         yield from columns(rows, left=4)
     try:
         turn = example_turn(spec)
-    except (ConfigError, MissingDependencyError, GameError) as error:
+    except (ConfigError, MissingDependencyError, GameError, WaitedTooLong) as error:
         turn = f"none can be shown here: {error}"
     yield from ("", "a turn", turn)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 from types import SimpleNamespace
 
 import pytest
@@ -90,6 +91,16 @@ def test_a_game_has_its_page_and_a_turn(capsys: pytest.CaptureFixture[str]) -> N
     assert re.search(r"\n  dim_room +\[8, 8\] +a list", capsys.readouterr().out), "those of the id go first"
     assert main(["info", "agentgym:textcraft"]) == 0
     assert "none can be shown here: env_config.url" in capsys.readouterr().out
+
+
+def test_a_server_that_is_not_there_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("rllib_lmgame.envs.games.adapted.on_server.LONGEST_PAUSE_S", 0.0)
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        assert main(["info", f"openenv:http://127.0.0.1:{unused.getsockname()[1]}"]) == 0
+    assert "none can be shown here: http://127.0.0.1" in capsys.readouterr().out
 
 
 def test_a_name_of_nothing_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
