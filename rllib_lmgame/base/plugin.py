@@ -7,6 +7,7 @@ import importlib.util
 import os
 import re
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,14 +32,26 @@ def asking(doing: str, key: str) -> Iterator[None]:
         raise ConfigError(key, f"{doing} fails: {in_words(error)}") from error
 
 
+_LEAVE, _importing = os._exit, threading.local()
+
+
+def _leave(status: int) -> None:
+    if getattr(_importing, "process", None) == os.getpid():
+        sys.exit(status)
+    _LEAVE(status)
+
+
 def imported(module_name: str) -> ModuleType:
-    """Import a module, in which ``os._exit`` raises as ``sys.exit`` does: it would end the command with its status."""
-    leave, own = os._exit, os.getpid()
-    vars(os)["_exit"] = lambda status: sys.exit(status) if os.getpid() == own else leave(status)
+    """Import a module, in which ``os._exit`` raises as ``sys.exit`` does: it would end the command with its status.
+
+    Other threads, which may import at the same time, and child processes leave as ever.
+    """
+    before = getattr(_importing, "process", None)
+    vars(os)["_exit"], _importing.process = _leave, os.getpid()
     try:
         return importlib.import_module(module_name)
     finally:
-        vars(os)["_exit"] = leave
+        _importing.process = before
 
 
 def import_path(path: str, key: str) -> Any:

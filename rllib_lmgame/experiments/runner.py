@@ -16,6 +16,7 @@ from rllib_lmgame.base.group import values_of
 from rllib_lmgame.base.lock import locked
 from rllib_lmgame.base.storage import absolute, is_uri, with_absolute_paths
 from rllib_lmgame.config.algorithms import AlgorithmEntry
+from rllib_lmgame.config.run import OVERRIDES
 from rllib_lmgame.envs.registry import options_of
 from rllib_lmgame.experiments.checks.algorithms import make_callbacks
 from rllib_lmgame.experiments.checks.check import CheckedExperiment, named_metrics
@@ -251,17 +252,18 @@ def with_paths_of_here(config: Mapping[str, Any], entry: AlgorithmEntry | None) 
     """
     if entry is None:
         return dict(config)
-    groups = entry.groups
 
-    def whole(settings: Any) -> Any:
+    def whole(settings: Any, groups: Mapping[str, type] = entry.groups) -> Any:
         if isinstance(settings, list | tuple):
             return [whole(each) for each in settings]
         if not isinstance(settings, Mapping):
             return settings
-        found = {
-            key: with_absolute_paths(groups[key], each) if key in groups else whole(each)
-            for key, each in settings.items()
-        }
+        found = dict(settings)
+        for key, each in settings.items():
+            if key in groups:
+                found[key] = with_absolute_paths(groups[key], each)
+            elif key != "env_config":  # Of which a game of others says nothing.
+                found[key] = whole(each, {} if key in ("policies", OVERRIDES) else entry.groups)
         for name in _texts(settings.get("env")) if "env_config" in found else ():
             if (group := options_of(name)) is not None:
                 found["env_config"] = with_absolute_paths(group, found["env_config"])

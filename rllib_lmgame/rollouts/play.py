@@ -39,9 +39,10 @@ logger = logging.getLogger(__name__)
 
 
 class Sessions:
-    """Keeps the games between episodes: ``idle``, by :attr:`.GameConfig.key`."""
+    """Keeps the games between episodes: ``idle``, by :attr:`.GameConfig.key`, at most ``most`` of each."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: float = math.inf) -> None:
+        self.most = most
         self.idle: dict[str, list[GameSession]] = defaultdict(list)
 
     def free_session(self, game: GameConfig) -> GameSession | None:
@@ -50,7 +51,8 @@ class Sessions:
         return pool.pop() if pool else None
 
     def release(self, game: GameConfig, session: GameSession) -> None:
-        self.idle[game.key].append(session)
+        pool = self.idle[game.key]
+        pool.append(session) if len(pool) < self.most else abandon(session)
 
     def opened(self, game: GameConfig, session: GameSession) -> None:
         """Called when a game was made."""

@@ -13,6 +13,7 @@ import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.step_timer import CALL_LIMIT_S
@@ -28,6 +29,8 @@ from rllib_lmgame.servers.served_episode import Seating, ServedEpisode, seated
 
 MOST_BYTES = 1 << 18
 """Of one message: the longest reply that a game reads, in any way to write it, is shorter."""
+MOST_KEPT = 8
+"""Games of one kind that are kept for the next clients."""
 LONGEST_EPISODE_S = 7 * 86_400.0
 MOST_SEED = 2**31 - 1
 _NAME = re.compile(r"[\w.-]{1,100}", re.ASCII)
@@ -89,7 +92,7 @@ class SessionPool:
     call_limit_s: float = CALL_LIMIT_S
     active: int = 0
     begun: int = 0
-    sessions: Sessions = field(default_factory=Sessions)
+    sessions: Sessions = field(default_factory=partial(Sessions, MOST_KEPT))
 
     @contextmanager
     def place(self) -> Iterator[None]:

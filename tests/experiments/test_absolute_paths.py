@@ -29,7 +29,7 @@ def test_every_file_that_a_configuration_names_is_named_whole(here) -> None:
         **game,
         "language_model": {"model": "model", "history": "keep"},
         "warm_start": {"data": {"grid_search": ["log.jsonl", "other.jsonl", None]}},
-        "policies": {"player": {"language_model": {"tokenizer": "./model"}}, "other": None},
+        "policies": {"teacher": {"language_model": {"tokenizer": "./model"}}, "other": None},
         "evaluation_config": {"games": [game, "lmgame/Sokoban-v0", {"env": "lmgame/Sokoban-v0"}]},
     }
     whole = with_paths_of_here(config, PPO)
@@ -38,7 +38,7 @@ def test_every_file_that_a_configuration_names_is_named_whole(here) -> None:
         **there,
         "language_model": {"model": str(here / "model"), "history": "keep"},
         "warm_start": {"data": {"grid_search": [str(here / "log.jsonl"), str(here / "other.jsonl"), None]}},
-        "policies": {"player": {"language_model": {"tokenizer": str(here / "model")}}, "other": None},
+        "policies": {"teacher": {"language_model": {"tokenizer": str(here / "model")}}, "other": None},
         "evaluation_config": {"games": [there, "lmgame/Sokoban-v0", {"env": "lmgame/Sokoban-v0"}]},
     }
     assert config["env_config"]["data"] == "sums.jsonl"  # What was written stays, for `--resume` to compare.
@@ -49,6 +49,8 @@ def test_every_file_that_a_configuration_names_is_named_whole(here) -> None:
 def test_what_is_no_file_here_stays(word, here) -> None:
     (here / "tiny").mkdir()
     config = {"language_model": {"model": word}, "warm_start": {"data": "missing.jsonl"}}
+    of_others = {"env": "json:JSONDecoder", "env_config": {"language_model": {"model": "model"}}}
+    config |= {**of_others, "games": [of_others]}
     assert with_paths_of_here(config, PPO) == config
 
 

@@ -167,6 +167,7 @@ def test_a_changed_value_changes_an_update(name: str, make_learner: Any, make_ep
         ("bf16", {"bf16": True}),
         ("data_types", {"bf16": {"enabled": True}, "data_types": "fp32"}),
         ("bf16.bf16_master_weights_and_grads", {"bf16": {"enabled": True, "bf16_master_weights_and_grads": True}}),
+        ("bf16.enabled", {"bf16": {"enabled": "no"}}),
     ],
 )
 def test_a_deepspeed_section_that_cannot_work_is_refused(key: str, section: dict[str, Any]) -> None:

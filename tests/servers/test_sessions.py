@@ -53,6 +53,7 @@ def test_each_seat_earns_what_the_game_gives_it_and_a_seed_is_a_level(name: str)
         assert len(texts) == (3 if name == "KuhnPoker" else 1)
         for episode in episodes:
             await episode.leave()
+        assert [len(kept) for kept in pool.sessions.idle.values()] == [8], "of a busy hour not all stay for ever"
         pool.sessions.close()
 
     asyncio.run(play())

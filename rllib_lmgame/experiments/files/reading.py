@@ -37,6 +37,12 @@ Path_ = tuple[str | int, ...]
 class _Loader(yaml.SafeLoader):
     """PyYAML's with the scalar rules of YAML 1.2, plain data only, and keys that are text."""
 
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        try:
+            return super().construct_object(node, deep)
+        except (ValueError, LookupError, TypeError, AttributeError):  # By PyYAML, for a value with another tag.
+            raise ConstructorError(None, None, f"this is no {node.tag.removeprefix(_TAG)}", node.start_mark) from None
+
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[str, Any]:
         self.flatten_mapping(node)
         return {_key(key): self.construct_object(value, deep=True) for key, value in node.value}
@@ -136,8 +142,8 @@ def load_text(text: str, name: str) -> tuple[Any, Source]:
         raise _syntax_error(error, text, name) from None
     except ConfigError:
         raise
-    except (ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:  # A value of another tag.
-        raise ConfigError("", f"not readable as YAML: {error!r:.{_MOST_SAID}}", name) from None
+    except (ValueError, OverflowError) as error:
+        raise ConfigError("", f"not readable as YAML: {error}", name) from None
     except RecursionError:
         raise ConfigError("", "nested too deeply, or an alias refers to the value it stands in", name) from None
 

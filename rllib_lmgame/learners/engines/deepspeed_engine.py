@@ -64,8 +64,12 @@ def deepspeed_config(user: Mapping[str, Any], grad_clip: float | None = None) ->
         if key not in _KNOWN_KEYS:
             raise unknown_key(key, _KNOWN_KEYS, "deepspeed")
     for name in HALF:
-        for key in _WITHOUT_COPIES & _section(config, name, "{enabled: true}").keys():
-            if config[name][key]:
+        half_section = _section(config, name, "{enabled: true}")
+        enabled = half_section.get("enabled", False)
+        if not isinstance(enabled, bool):  # `no` is a text in YAML 1.2.
+            raise ConfigError(f"deepspeed.{name}.enabled", f"must be true or false, got {describe(enabled)}")
+        for key in _WITHOUT_COPIES & half_section.keys():
+            if half_section[key]:
                 why = "keeps no float32 copies, without which small steps are lost in rounding; leave it out"
                 raise ConfigError(f"deepspeed.{name}.{key}", why)
     half = half_precision(config)
