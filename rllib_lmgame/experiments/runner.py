@@ -16,6 +16,7 @@ from rllib_lmgame.base.group import values_of
 from rllib_lmgame.base.lock import locked
 from rllib_lmgame.base.storage import absolute, is_uri, with_absolute_paths
 from rllib_lmgame.config.algorithms import AlgorithmEntry
+from rllib_lmgame.config.run import OVERRIDES
 from rllib_lmgame.envs.registry import options_of
 from rllib_lmgame.experiments.checks.algorithms import make_callbacks
 from rllib_lmgame.experiments.checks.check import CheckedExperiment, named_metrics
@@ -244,6 +245,10 @@ def _report(experiment: CheckedExperiment, summaries: list[TrialSummary]) -> Non
     print(f"report took {time.monotonic() - began:.0f} s", flush=True)
 
 
+BY_POLICY = ("policies", OVERRIDES)
+"""Keys of options by the names of policies."""
+
+
 def with_paths_of_here(config: Mapping[str, Any], entry: AlgorithmEntry | None) -> dict[str, Any]:
     """The configuration with absolute paths of local models, tokenizers, logs and games' path options.
 
@@ -253,13 +258,14 @@ def with_paths_of_here(config: Mapping[str, Any], entry: AlgorithmEntry | None) 
         return dict(config)
     groups = entry.groups
 
-    def whole(settings: Any) -> Any:
+    def whole(settings: Any, of_policies: bool = False) -> Any:
         if isinstance(settings, list | tuple):
             return [whole(each) for each in settings]
         if not isinstance(settings, Mapping):
             return settings
+        sections, named = ({}, ()) if of_policies else (groups, BY_POLICY)  # A policy may be called as these are.
         found = {
-            key: with_absolute_paths(groups[key], each) if key in groups else whole(each)
+            key: with_absolute_paths(sections[key], each) if key in sections else whole(each, key in named)
             for key, each in settings.items()
         }
         for name in _texts(settings.get("env")) if "env_config" in found else ():
