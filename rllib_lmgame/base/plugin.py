@@ -31,14 +31,17 @@ def asking(doing: str, key: str) -> Iterator[None]:
         raise ConfigError(key, f"{doing} fails: {in_words(error)}") from error
 
 
+_LEAVE = os._exit
+
+
 def imported(module_name: str) -> ModuleType:
     """Import a module, in which ``os._exit`` raises as ``sys.exit`` does: it would end the command with its status."""
-    leave, own = os._exit, os.getpid()
-    vars(os)["_exit"] = lambda status: sys.exit(status) if os.getpid() == own else leave(status)
+    own = os.getpid()
+    vars(os)["_exit"] = lambda status: sys.exit(status) if os.getpid() == own else _LEAVE(status)
     try:
         return importlib.import_module(module_name)
     finally:
-        vars(os)["_exit"] = leave
+        vars(os)["_exit"] = _LEAVE  # Also where another thread imports meanwhile.
 
 
 def import_path(path: str, key: str) -> Any:
