@@ -45,6 +45,13 @@ def test_every_file_that_a_configuration_names_is_named_whole(here) -> None:
     assert with_paths_of_here(config, None) == config
 
 
+@pytest.mark.parametrize("name", ["teacher", "league", "policies"])
+def test_a_policy_may_be_called_as_a_section_is(name, here) -> None:
+    own, there = ({"language_model": {"model": model}} for model in ("model", str(here / "model")))
+    for key in ("policies", "algorithm_config_overrides_per_module"):
+        assert with_paths_of_here({key: {name: own}}, PPO) == {key: {name: there}}
+
+
 @pytest.mark.parametrize("word", ["tiny", "org/model", "~nobody/model", "none.jsonl", "\x00"])
 def test_what_is_no_file_here_stays(word, here) -> None:
     (here / "tiny").mkdir()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
+import threading
 
 import pytest
 from ray.tune import Callback
@@ -12,8 +14,9 @@ from rllib_lmgame.algorithms.checkpoints.paths import MARKER
 from rllib_lmgame.algorithms.models import initial_model
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.plugin import imported
 from rllib_lmgame.envs.games.grids.sokoban import Sokoban
-from rllib_lmgame.experiments.checks.algorithms import make_callbacks
+from rllib_lmgame.experiments.checks.algorithms import PACKAGES, make_callbacks
 from rllib_lmgame.experiments.checks.check import check_experiment, check_quickly
 from rllib_lmgame.experiments.checks.dry_run import dry_run_lines, resolved_config
 from rllib_lmgame.experiments.checks.resources import request_of
@@ -349,6 +352,27 @@ def bad_games(tmp_path, monkeypatch):
     (tmp_path / "worse_games.py").write_text("from rllib_lmgame.base.errors import nobody\n")
     (tmp_path / "leaving_games.py").write_text("import os\nos._exit(0)\n")
     monkeypatch.syspath_prepend(tmp_path)
+
+
+def test_a_logger_whose_package_is_not_there_is_refused_before_ray_starts(monkeypatch) -> None:
+    monkeypatch.setitem(PACKAGES, "wandb", "no_such_wandb")
+    error = error_of("x:\n  run: LMGamePPO\n  env: lmgame/TicTacToe-v0\n", "callbacks=[{type: wandb, project: mine}]")
+    assert error.path == "callbacks[0]" and error.message == "wandb needs no_such_wandb: pip install no_such_wandb"
+
+
+def test_modules_that_are_imported_at_once_leave_the_process_its_exit(tmp_path, monkeypatch) -> None:
+    leave, began, done = os._exit, threading.Event(), threading.Event()
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "two_at_once", (began, done), raising=False)
+    (tmp_path / "begun_first.py").write_text("import sys\nsys.two_at_once[0].wait(9)\n")
+    (tmp_path / "ends_last.py").write_text("import sys\nsys.two_at_once[0].set()\nsys.two_at_once[1].wait(9)\n")
+    first, last = (threading.Thread(target=imported, args=(name,)) for name in ("begun_first", "ends_last"))
+    first.start()
+    last.start()
+    first.join()
+    done.set()
+    last.join()
+    assert os._exit is leave
 
 
 @pytest.mark.parametrize(

@@ -186,6 +186,11 @@ def test_a_card_names_what_was_trained_and_its_licence(model: str, wanted: dict[
     assert front_matter(card) == wanted
 
 
+def test_a_card_names_no_template_of_this_machine() -> None:
+    """The exported tokenizer has it."""
+    assert "mine.jinja" not in model_card(LanguageModelOptions(chat_template="/home/me/mine.jinja"), Played([GAME]))
+
+
 def test_nothing_of_a_strangers_settings_is_markdown_or_code_in_the_card() -> None:
     evil = "'''\"\"\"\n```\n# Read me\n</pre><script>\u202e{0}"
     options = LanguageModelOptions(

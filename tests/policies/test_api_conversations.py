@@ -192,3 +192,20 @@ def test_the_budget_of_an_episode_ends_its_completions(chat_of: Callable[..., Ch
     replied(talk, "")
     with pytest.raises(RequestError, match="max_tokens_per_episode = 5"):
         talk.prompt(request(user("Three?")))
+
+
+@pytest.mark.parametrize("role", ["user", "tool", "system"])
+def test_who_comes_next_may_be_what_ends_a_reply(tokenizer_of: Callable[..., Any], role: str) -> None:
+    """As GLM-4 writes: a reply ends with the mark of the next user, and no other role's message has that."""
+    template = (
+        "{% for m in messages %}{{ '<|' + m['role'] + '|>' + m['content'] }}{% endfor %}"
+        "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
+    )
+    special = [f"<|{each}|>" for each in ("user", "assistant", "tool", "system")]
+    chat = ChatFormat(tokenizer_of(special=special, template=template, eos="<eos>"), LanguageModelOptions())
+    talk = conversation(chat)
+    talk.prompt(request(user("Where?")))
+    back = replied(talk, "There.")
+    prompt = talk.prompt(request(user("Where?"), back, {"role": role, "content": "And?"}))
+    mark = "" if role == "user" else f"<|{role}|>"
+    assert chat.tokenizer.decode(prompt.ids) == f"<|user|>Where?<|assistant|>There.<|user|>{mark}And?<|assistant|>"

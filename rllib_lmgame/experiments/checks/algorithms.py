@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any
 
 from rllib_lmgame.base.errors import ConfigError
@@ -65,6 +66,10 @@ def resolve_algorithm(name: str) -> ResolvedAlgorithm:
     return ResolvedAlgorithm(found.__name__, found, entry_of(found))
 
 
+PACKAGES = {"wandb": "wandb", "mlflow": "mlflow", "comet": "comet_ml"}
+"""What Ray's loggers need."""
+
+
 def check_callbacks(setting: list[Any] | None) -> list[tuple[Any, dict[str, Any]]]:
     """Classes of Tune callbacks and their arguments. Raises: ConfigError."""
     from ray.tune import Callback
@@ -73,6 +78,9 @@ def check_callbacks(setting: list[Any] | None) -> list[tuple[Any, dict[str, Any]
     for i, entry in enumerate(setting or []):
         key = f"callbacks[{i}]"
         name, arguments = CALLBACKS.split(entry, key)
+        package = PACKAGES.get(name)
+        if package is not None and find_spec(package) is None:
+            raise ConfigError(key, f"{name} needs {package}: pip install {package}")
         cls = CALLBACKS.find(name, key)
         if not (isinstance(cls, type) and issubclass(cls, Callback)):
             raise ConfigError(key, f"expected a class derived from ray.tune.Callback, got {describe(cls)}")

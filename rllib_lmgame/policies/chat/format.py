@@ -396,8 +396,8 @@ class ChatFormat:
 
     def behind(self, reply: Any, ids: list[int]) -> list[int]:
         """``ids`` that begin with the end of a message, without that if the reply has written it itself."""
-        closed = len(reply) > 0 and int(reply[-1]) == self.end_id
-        return ids[ids.index(self.end_id) + 1 :] if closed and self._ends_by_template else list(ids)
+        closed = len(reply) > 0 and int(reply[-1]) == self.end_id and self._ends_by_template
+        return ids[ids.index(self.end_id) + 1 :] if closed and self.end_id in ids else list(ids)
 
     def game_text(self, user: Message) -> np.ndarray:
         """Which of the ids from the end of a reply to the start of the next one hold the game's text in ``user``, bool.

@@ -172,7 +172,7 @@ print(dict(step.rewards))
 """
 OF_TRAINING = (
     *("model", "tiny", "tokenizer", "dtype", "attn_implementation", "gradient_checkpointing", "trust_remote_code"),
-    *("value_model", "freeze_backbone_for_value", "lora"),
+    *("chat_template", "value_model", "freeze_backbone_for_value", "lora"),
 )
 """Options that a card does not show, since they do not change how the model is talked to."""
 LICENCE = ("license", "license_name", "license_link")
