@@ -5,16 +5,17 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
+from ray.tune import PlacementGroupFactory
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.experiments.checks import resources
-from rllib_lmgame.experiments.checks.resources import ResourceRequest, asked_by, check_placeable
+from rllib_lmgame.experiments.checks.resources import asked_by, check_placeable
 from rllib_lmgame.experiments.run import callbacks
 from rllib_lmgame.experiments.run.callbacks import WaitingCallback
 
 
-def request(*bundles: dict[str, float], strategy: str = "PACK") -> ResourceRequest:
-    return ResourceRequest(bundles, strategy)
+def request(*bundles: dict[str, float], strategy: str = "PACK") -> PlacementGroupFactory:
+    return PlacementGroupFactory(list(bundles), strategy=strategy)
 
 
 CPU, GPU = {"CPU": 1.0}, {"CPU": 1.0, "GPU": 1.0}
