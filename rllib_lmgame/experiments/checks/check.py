@@ -166,7 +166,9 @@ def build_config(algorithm: ResolvedAlgorithm, values: Mapping[str, Any]) -> Any
 def _check_config(spec: ExperimentSpec, entry: AlgorithmEntry | None) -> None:
     for node in find_search_spaces(spec.config):
         check_search_space(node)
-    for point in sample_points(spec.config) if entry is not None else ():
+    if entry is None:
+        return
+    for point in sample_points(spec.config):
         s = read(point, entry)
         _check_model(s.language_model, point.get("language_model") or {}, "config.language_model")
         for name, player in s.policies.items():
