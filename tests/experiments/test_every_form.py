@@ -171,7 +171,7 @@ def said_by(config):
 
 def check_carried(experiment: CheckedExperiment) -> None:
     """The configurations of an experiment after every way they are carried."""
-    algorithm, fresh = experiment.algorithm, experiment.algorithm.default_config
+    algorithm, fresh = experiment.algorithm, experiment.algorithm.cls.get_default_config
     assert request_of(experiment).bundles
     cloudpickle.loads(cloudpickle.dumps(to_tune(experiment.spec.config)))
     for config in experiment.configs:
