@@ -21,8 +21,9 @@ def request(*bundles: dict[str, float], strategy: str = "PACK") -> PlacementGrou
 CPU, GPU = {"CPU": 1.0}, {"CPU": 1.0, "GPU": 1.0}
 
 
-def experiment(**config):
-    return SimpleNamespace(spec=SimpleNamespace(name="mine"), configs=[SimpleNamespace(**config)])
+def experiment(own: bool = True, **config):
+    algorithm = SimpleNamespace(own=own)
+    return SimpleNamespace(spec=SimpleNamespace(name="mine"), algorithm=algorithm, configs=[SimpleNamespace(**config)])
 
 
 def test_a_cluster_that_cannot_grow_refuses_and_names_the_keys(monkeypatch):
@@ -38,6 +39,7 @@ def test_a_cluster_that_cannot_grow_refuses_and_names_the_keys(monkeypatch):
     check_placeable([asking], {"CPU": 1.0})
     run.inference.num_gpus_per_engine = 0
     assert asked_by(experiment(num_gpus_per_learner=0.5, run=run)) == "config.num_gpus_per_learner: 0.5"
+    assert asked_by(experiment(False, num_gpus_per_learner=1)) == "config.num_gpus_per_learner: 1", "RLlib's own"
 
 
 def test_it_is_said_every_half_minute(monkeypatch, capsys):

@@ -38,7 +38,7 @@ def asked_by(experiment: CheckedExperiment) -> str:
     found: dict[str, float] = {}
     for config in experiment.configs:
         asks = {key: getattr(config, key, 0) for key in ("num_gpus_per_learner", "num_gpus_per_env_runner")}
-        engines = getattr(config.run.inference, "num_gpus_per_engine", 0)
+        engines = config.run.inference.num_gpus_per_engine if experiment.algorithm.own else 0
         found |= {key: value for key, value in {**asks, "inference.num_gpus_per_engine": engines}.items() if value}
     return ", ".join(f"config.{key}: {value:g}" for key, value in found.items())
 
