@@ -40,14 +40,14 @@ def named_games(entries: Iterable[str], env_config: Mapping[str, Any]) -> dict[s
     """
     from rllib_lmgame.envs.registry import game_spec
     from rllib_lmgame.evaluation.players.naming import split_name
-    from rllib_lmgame.experiments.files.reading import parse_value
+    from rllib_lmgame.experiments.files.reading import load_text
     from rllib_lmgame.rollouts.records import GameConfig
 
     games: dict[str, GameConfig] = {}
     for entry in entries:
         head, at, options = entry.partition("@{")
         name, env = split_name(head.strip())
-        own = parse_value("{" + options, f"{FLAG} {entry}") if at else {}
+        own = load_text("{" + options, f"{FLAG} {entry}")[0] if at else {}
         if not isinstance(own, dict):
             raise ConfigError(FLAG, f"{entry!r}: the options of a game are a mapping, {FORM}")
         find_in_current_directory([env, own, env_config])

@@ -178,12 +178,12 @@ def given(args: argparse.Namespace, *flags: str) -> list[str]:
 
 def mapping(text: str | None, flag: str, like: str = "{key: 1}") -> dict[str, Any]:
     """A mapping as YAML or JSON text; empty without one. Raises: ConfigError: it is none."""
-    from rllib_lmgame.experiments.files.reading import parse_value
+    from rllib_lmgame.experiments.files.reading import load_text
 
     if text is None:
         return {}
     try:
-        value = parse_value(text, flag)
+        value = load_text(text, flag)[0]
     except ConfigError as error:
         raise ConfigError(flag, f"{error.message}; write it like '{like}'") from None
     if not isinstance(value, dict):

@@ -16,7 +16,7 @@ from typing import Any
 from rllib_lmgame.base.errors import ConfigError, nearest
 from rllib_lmgame.base.group import Group, option
 from rllib_lmgame.base.plugin import import_path
-from rllib_lmgame.base.trust import is_name, is_number
+from rllib_lmgame.base.trust import is_number
 from rllib_lmgame.config.rllib import FLAT_KEYS
 from rllib_lmgame.datasets.options import DPOOptions, SupervisedOptions
 from rllib_lmgame.inference.options import InferenceOptions
@@ -92,11 +92,9 @@ class EvolutionOptions(Group):
 
 @dataclass(frozen=True)
 class Section:
-    """One section of an algorithm's configuration.
+    """One section of an algorithm's configuration; it may be ``optional``: off (``None``) unless written.
 
-    Attributes:
-        optional: Whether it is off (``None``) unless written.
-        played: Whether playing with a checkpoint reads it; other sections of a stranger's checkpoint are dropped.
+    Playing with a checkpoint reads those that are ``played``; other sections of a stranger's checkpoint are dropped.
     """
 
     group: type
@@ -124,16 +122,14 @@ class AlgorithmEntry:
     """What other modules know of an algorithm.
 
     Attributes:
-        name: For ``run:`` and checkpoints.
-        algorithm: Import path of the class, derived from ``LMGameAlgorithm``.
-        config: Import path of its configuration, derived from ``LMGameConfig``, with this ``entry``.
+        algorithm, config: Import paths of classes derived from ``LMGameAlgorithm`` and ``LMGameConfig``.
         sections: :data:`COMMON_SECTIONS` and its own; ``token_ppo`` only if it is read.
         learned_by: The section of an update, whose group says what the update needs by ``needs_critic``,
             ``needs_reference`` and ``compares`` (the option that compares a group's episodes); nothing without them.
         metrics: Extra top-level numbers in every result (NaN if absent), which ``stop`` may name.
         learner_metrics: The same below ``learners/<policy>``.
 
-    Raises: ConfigError: for an invalid name or path, or a missing or clashing section.
+    Raises: ConfigError: for a missing or clashing section.
     """
 
     name: str
@@ -145,17 +141,11 @@ class AlgorithmEntry:
     learned_by: str = TOKEN_PPO
 
     def __post_init__(self) -> None:
-        if not is_name(self.name):
-            raise ConfigError("run", f"{self.name!r} cannot be the name of an algorithm: write one word")
         common = {name: each for name, each in COMMON_SECTIONS.items() if name != TOKEN_PPO or name in self.sections}
         if wrong := [name for name, section in common.items() if self.sections.get(name) != section]:
-            raise ConfigError(
-                "run", f"{self.name!r} lacks the sections {', '.join(wrong)}; write {{**COMMON_SECTIONS, ...}}"
-            )
+            raise ConfigError("run", f"{self.name!r} lacks {', '.join(wrong)}; write {{**COMMON_SECTIONS, ...}}")
         if taken := sorted(set(self.sections) & set(FLAT_KEYS)):
-            raise ConfigError(
-                "run", f"{self.name!r} has a section {taken[0]!r}, which is another key of the configuration"
-            )
+            raise ConfigError("run", f"{self.name!r} has a section {taken[0]!r}, which is another key of `config`")
 
     @property
     def groups(self) -> dict[str, type]:
@@ -165,13 +155,9 @@ class AlgorithmEntry:
     def algorithm_class(self) -> Any:
         """The class. Raises: ConfigError: if it cannot be imported or does not fit :meth:`config_class`."""
         cls = import_path(self.algorithm, "run")
-        default = cls.get_default_config() if _is_algorithm(cls) else None
-        if not isinstance(default, self.config_class()):
-            raise ConfigError(
-                "run",
-                f"{self.algorithm} is no algorithm whose get_default_config() returns a "
-                f"{self.config.partition(':')[2]}",
-            )
+        if not isinstance(_default_config(cls), self.config_class()):
+            wanted = f"algorithm whose get_default_config() returns a {self.config.partition(':')[2]}"
+            raise ConfigError("run", f"{self.algorithm} is no {wanted}")
         return cls
 
     def config_class(self) -> Any:
@@ -179,10 +165,8 @@ class AlgorithmEntry:
         cls = import_path(self.config, "run")
         own = getattr(cls, "entry", None)
         if not isinstance(own, AlgorithmEntry) or own.sections != self.sections:
-            raise ConfigError(
-                "run",
-                f"{self.config} has not the sections of {self.name!r}: derive it from LMGameConfig and set its `entry`",
-            )
+            mend = "derive it from LMGameConfig and set its `entry`"
+            raise ConfigError("run", f"{self.config} has not the sections of {self.name!r}: {mend}")
         return cls
 
 
@@ -221,11 +205,7 @@ DPO = AlgorithmEntry(
     "LMGameDPO",
     algorithm="rllib_lmgame.algorithms.dpo:LMGameDPO",
     config="rllib_lmgame.algorithms.dpo:LMGameDPOConfig",
-    sections={
-        **COMMON_SECTIONS,
-        "warm_start": PPO.sections["warm_start"],
-        PREFERENCES: Section(DPOOptions),
-    },
+    sections={**COMMON_SECTIONS, "warm_start": PPO.sections["warm_start"], PREFERENCES: Section(DPOOptions)},
     metrics=(*PPO.metrics, "pairs"),
     learner_metrics=(*GRPO.learner_metrics, *PREFERENCE_NAMES),
     learned_by=PREFERENCES,
@@ -266,44 +246,28 @@ def announced() -> dict[str, str]:
     return {point.name: point.value for point in entry_points(group=ENTRY_POINT_GROUP)}
 
 
-def known_names() -> list[str]:
-    """Names of this package's algorithms and of those that installed packages announce."""
-    return [*OWN, *sorted(set(announced()) - set(OWN))]
-
-
 def known_entry(name: str) -> AlgorithmEntry | None:
     """The entry of this name (no import path), or ``None``. Raises: ConfigError: if packages announce it wrongly."""
     if name in OWN:
         return OWN[name]
     path = None if ":" in name else announced().get(name)
-    if path is None:
-        return None
-    entry = entry_at(path)
-    if entry is None:
-        raise ConfigError(
-            "run",
-            f"the entry point {name!r} names {path}, which is neither an AlgorithmEntry nor an algorithm of this kind",
-        )
-    return dataclasses.replace(entry, name=name)
+    return None if path is None else dataclasses.replace(find_entry(path), name=name)
 
 
 def find_entry(name: str) -> AlgorithmEntry:
-    """The entry of a name, or at an import path. Raises: ConfigError: if there is none."""
-    entry = entry_at(name) if ":" in name else known_entry(name)
+    """The entry of a name, at an import path, or of the class there. Raises: ConfigError: if there is none."""
+    found = import_path(name, "run") if ":" in name else known_entry(name)
+    if found is None:
+        raise unknown_algorithm(name)
+    entry = found if isinstance(found, AlgorithmEntry) else entry_of(found)
     if entry is None:
-        raise ConfigError("run", f"{name} is no algorithm of this kind") if ":" in name else unknown_algorithm(name)
+        raise ConfigError("run", f"{name} is neither an AlgorithmEntry nor an algorithm of this kind")
     return entry
-
-
-def entry_at(path: str) -> AlgorithmEntry | None:
-    """The entry at an import path or of its class; ``None`` for other classes. Raises: ConfigError: if nothing is."""
-    found = import_path(path, "run")
-    return found if isinstance(found, AlgorithmEntry) else entry_of(found)
 
 
 def entry_of(cls: Any) -> AlgorithmEntry | None:
     """The entry of the class's default configuration, with the class's own name and path if it is inherited."""
-    entry = getattr(cls.get_default_config(), "entry", None) if _is_algorithm(cls) else None
+    entry = getattr(_default_config(cls), "entry", None)
     if not isinstance(entry, AlgorithmEntry):
         return None
     path = f"{cls.__module__}:{cls.__qualname__}"
@@ -320,13 +284,13 @@ def reference(entry: AlgorithmEntry) -> str:
 
 
 def unknown_algorithm(name: str, others: list[str] | None = None) -> ConfigError:
-    """The error for an unknown name; ``others`` may be meant, beside :func:`known_names`."""
-    known = [*known_names(), *(others or ())]
+    """The error for an unknown name; ``others`` may be meant, beside this package's and announced ones."""
+    known = [*OWN, *sorted(set(announced()) - set(OWN)), *(others or ())]
     folded = {other.lower(): other for other in known}
     match = folded.get(name.lower()) or folded.get(f"lmgame{name.lower()}") or nearest(name, known)
     hint = f"did you mean {match!r}?" if match else f"available: {', '.join(known)}, or package.module:Class"
     return ConfigError("run", f"there is no algorithm {name!r}; {hint}")
 
 
-def _is_algorithm(value: Any) -> bool:
-    return isinstance(value, type) and hasattr(value, "get_default_config")
+def _default_config(cls: Any) -> Any:
+    return cls.get_default_config() if isinstance(cls, type) and hasattr(cls, "get_default_config") else None

@@ -174,7 +174,6 @@ def _policies(value: Any) -> dict[str, PlayerOptions]:
 
 
 def _deepspeed(value: Any) -> dict[str, Any] | None:
-    """DeepSpeed's configuration; ``None`` without DeepSpeed, ``true`` has none of its own."""
     if value is None or value is False:
         return None
     if not isinstance(value, Mapping) and value is not True:
@@ -185,7 +184,10 @@ def _deepspeed(value: Any) -> dict[str, Any] | None:
 class OtherOptions(Group):
     """Keys of ``config`` that are neither sections nor RLlib's, and ``evaluation_config``."""
 
-    policies: Annotated[list[Any] | dict[str, Any] | None, PlainValidator(_policies)] = option(
+    policies: Annotated[
+        list[Any] | dict[str, Any] | None,
+        PlainValidator(_policies),
+    ] = option(
         {"player": PlayerOptions()},
         "Who plays: a list of names, or a mapping from names to their options. See `policy_mapping_fn`.",
         holds=Holds(PlayerOptions, NAMED),
@@ -291,12 +293,9 @@ OTHER_NAMES = {
 
 def _check_points(value: Sequence[Any]) -> Sequence[Any]:
     """RLlib's schedules: ``[[step, value], ...]``, two points or more, the first at step 0; a value may fall to 0."""
-    for position, point in enumerate(value):
-        if len(point) != 2:
-            raise ConfigError(f"[{position}]", f"a schedule is a list of [environment steps, value], got {point!r}")
-    if not value or value[0][0] != 0:
-        raise ConfigError("", "a schedule must begin at step 0")
     check_points(value, "")
+    if value[0][0] != 0:
+        raise ConfigError("", "a schedule must begin at step 0")
     for position, (_, at_step) in enumerate(value):
         check_value(at_step, float, limits(ge=0), f"[{position}]")
     if len(value) < 2:

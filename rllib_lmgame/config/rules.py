@@ -17,11 +17,7 @@ from rllib_lmgame.rollouts.options import groups_needed, share_of_groups, spare_
 
 
 class Broken(NamedTuple):
-    """A rule that is broken: the option's key below ``config``, and what would be right.
-
-    Attributes:
-        beside: Options named instead where they are a policy's own and ``key`` is not.
-    """
+    """A rule that is broken, by the option's key below ``config``; ``beside`` are named instead if a policy's own."""
 
     key: str
     message: str
@@ -32,27 +28,18 @@ Found = Iterator[Broken]
 Rules = Callable[[RunConfig, Any], Found]
 
 
-# -- RLlib's own keys -------------------------------------------------------------------------------------------------
-
-
 def rllib(s: RunConfig, f: Any) -> Found:
     """RLlib's keys; ``f`` is the configuration."""
     if f.games and s.env is not None:
         yield Broken("games", f"stands beside env: {s.env}, which would not be played; add it to the list")
 
 
-# -- one language model -----------------------------------------------------------------------------------------------
-
-
 def lengths(s: RunConfig, f: Any) -> Found:
     """Tokens of a turn."""
     most, context = s.language_model.max_tokens_per_turn, s.language_model.context_length
     if most >= context:
-        yield Broken(
-            "language_model.max_tokens_per_turn",
-            f"{most} leaves no room for a prompt in context_length={context}",
-            ("language_model.context_length",),
-        )
+        say = f"{most} leaves no room for a prompt in context_length={context}"
+        yield Broken("language_model.max_tokens_per_turn", say, ("language_model.context_length",))
     if s.language_model.least_room > most:
         say = f"{s.language_model.min_tokens_per_turn} is more than max_tokens_per_turn={most}"
         yield Broken("language_model.min_tokens_per_turn", say, ("language_model.max_tokens_per_turn",))
@@ -71,14 +58,8 @@ def numerics(s: RunConfig, f: Any) -> Found:
     half = s.language_model.dtype in ("bfloat16", "float16")
     copies = half_precision(s.deepspeed)
     if half and not copies and (s.language_model.lora is None or s.language_model.dtype == "float16"):
-        yield Broken(
-            "language_model.dtype",
-            f"{s.language_model.dtype} weights lose small optimizer steps without float32 copies; use `auto`, or "
-            "`deepspeed.bf16` or `deepspeed.fp16`",
-        )
-
-
-# -- the update of one policy -----------------------------------------------------------------------------------------
+        say = f"{s.language_model.dtype} weights lose small optimizer steps without float32 copies"
+        yield Broken("language_model.dtype", f"{say}; use `auto`, or `deepspeed.bf16` or `deepspeed.fp16`")
 
 
 def imitation(s: RunConfig, f: Any) -> Found:
@@ -123,9 +104,6 @@ def scheduled(s: RunConfig, f: Any) -> Found:
         yield Broken("text_rollouts.reward_scale", say)
 
 
-# -- what is played, and what is trained on ---------------------------------------------------------------------------
-
-
 def _no_group(s: RunConfig) -> str | None:
     """Place of the ``group_size`` of a game without groups, if there is one."""
     if s.least_size > 1:
@@ -141,9 +119,7 @@ def play(s: RunConfig, f: Any) -> Found:
     total = s.text_rollouts.episodes_per_iteration
     for number, (game, size) in enumerate(zip(s.games, s.group_sizes, strict=True)):
         if game.episodes and game.episodes % size:
-            say = f"{game.episodes} is not a multiple of group_size={size}"
-            yield Broken(f"games[{number}].episodes", say)
-    for number, (game, size) in enumerate(zip(s.games, s.group_sizes, strict=True)):
+            yield Broken(f"games[{number}].episodes", f"{game.episodes} is not a multiple of group_size={size}")
         if not game.episodes and size != s.shared_size:
             say = f"{size} differs from {s.shared_size} of another game with a `weight`; set `episodes` of this one"
             yield Broken(f"games[{number}].group_size", say)
@@ -207,31 +183,18 @@ def _oversample(s: RunConfig) -> Iterator[str]:
 
 def async_rollouts(s: RunConfig, f: Any) -> Found:
     """What does not go with playing ahead of the update."""
-    ahead = s.async_rollouts.max_staleness
-    ppo = [s.policy(name).token_ppo for name in s.trained_policies()]
-    for problem, say in (
-        (
-            s.text_rollouts.deterministic is True,
-            "contradicts text_rollouts.deterministic: when a reply is asked for decides on its weights; leave one out",
-        ),
-        (
-            any(each.importance_sampling is None for each in ppo),
-            "needs token_ppo.importance_sampling, which corrects for replies of older weights",
-        ),
-        (
-            s.inference.sleep_during_update,
-            "does not go with inference.sleep_during_update: engines that sleep play no games",
-        ),
-        (
-            s.num_env_runners == 0 and not f.in_evaluation,
-            "needs env runners of its own; set num_env_runners to at least 1",
-        ),
-    ):
-        if ahead and problem:
-            yield Broken("async_rollouts.max_staleness", say)
-
-
-# -- a league ---------------------------------------------------------------------------------------------------------
+    key = "async_rollouts.max_staleness"
+    if not s.async_rollouts.max_staleness:
+        return
+    if s.text_rollouts.deterministic is True:
+        say = "contradicts text_rollouts.deterministic: when a reply is asked for decides on its weights; leave one out"
+        yield Broken(key, say)
+    if any(s.policy(name).token_ppo.importance_sampling is None for name in s.trained_policies()):
+        yield Broken(key, "needs token_ppo.importance_sampling, which corrects for replies of older weights")
+    if s.inference.sleep_during_update:
+        yield Broken(key, "does not go with inference.sleep_during_update: engines that sleep play no games")
+    if s.num_env_runners == 0 and not f.in_evaluation:
+        yield Broken(key, "needs env runners of its own; set num_env_runners to at least 1")
 
 
 def league(s: RunConfig, f: Any) -> Found:
@@ -265,9 +228,6 @@ def league(s: RunConfig, f: Any) -> Found:
 def _without_seed(options: Any) -> Any:
     """The options but for what tells two untrained tiny models apart."""
     return options.model_copy(update={"tiny": {key: value for key, value in options.tiny.items() if key != "seed"}})
-
-
-# -- engines ----------------------------------------------------------------------------------------------------------
 
 
 def engines(s: RunConfig, f: Any) -> Found:
@@ -313,11 +273,9 @@ def _action_values(s: RunConfig, engine: Any) -> Found:
         return
     backbones = any(s.model_of(name).value_model == "separate" for name in s.trained_policies())
     if values.beta > 0 and not (engine.plays_value_backbone if backbones else engine.plays_values):
-        yield Broken(
-            "inference.engine",
-            f"`{engine.type}` cannot add action values{' of a backbone of their own' * backbones} to logits; take "
-            f"transformers{', value_model: shared' * backbones} or action_values.beta: 0",
-        )
+        say = f"`{engine.type}` cannot add action values{' of a backbone of their own' * backbones} to logits"
+        instead = f"transformers{', value_model: shared' * backbones} or action_values.beta: 0"
+        yield Broken("inference.engine", f"{say}; take {instead}")
     if values.beta > 0 and s.inference.over_devices:
         yield Broken("inference.weight_transport", "only object_store sends action values")
     if s.language_model.lora is not None:

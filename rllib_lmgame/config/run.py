@@ -188,8 +188,6 @@ class RunConfig(RLlibOptions, OtherOptions):
         """Whether there is data selection in any iteration."""
         return self.data_selection.active or any(key.startswith("data_selection.") for key in self.schedules)
 
-    # -- policies and games -------------------------------------------------------------------------------------
-
     def is_trained(self, policy: str) -> bool:
         """Whether a policy learns: language models do unless they say otherwise."""
         options = self.policies[policy]
@@ -300,8 +298,6 @@ class RunConfig(RLlibOptions, OtherOptions):
         pairs = zip(self.games, self.group_sizes, strict=True)
         return self.shared_episodes // self.shared_size + sum((game.episodes or 0) // size for game, size in pairs)
 
-    # -- written ------------------------------------------------------------------------------------------------
-
     def as_yaml(self) -> dict[str, Any]:
         """The options as they would stand in a YAML file, JSON-ready: those that playing and evaluating need."""
         flat = ("env", "env_config", "seed", "num_envs_per_env_runner", "evaluation_duration", "gamma", "lambda")
@@ -338,7 +334,17 @@ def run_class(entry: AlgorithmEntry) -> type[RunConfig]:
     """The options of an algorithm's runs."""
     key = (entry.name, entry.algorithm, entry.learned_by, tuple(entry.sections.items()))
     if key not in _CLASSES:
-        _CLASSES[key] = _made(entry)
+        sections = {
+            name: (each.group | None, option(None, "")) if each.optional else (each.group, option(each.group(), ""))
+            for name, each in entry.sections.items()
+        }
+        found: type[RunConfig] = create_model(  # type: ignore[call-overload]
+            f"{entry.name}Run", __base__=RunConfig, __module__=__name__, **sections
+        )
+        found.entry = entry
+        for name in ABSENT.keys() - entry.sections.keys():
+            setattr(found, name, ABSENT[name])
+        _CLASSES[key] = found
     return _CLASSES[key]
 
 
@@ -347,22 +353,6 @@ def _restored(entry: AlgorithmEntry, state: Any) -> RunConfig:
     run = cls.__new__(cls)
     run.__setstate__(state)
     return run
-
-
-def _made(entry: AlgorithmEntry) -> type[RunConfig]:
-    found: type[RunConfig] = create_model(  # type: ignore[call-overload]
-        f"{entry.name}Run",
-        __base__=RunConfig,
-        __module__=__name__,
-        **{
-            name: (each.group | None, option(None, "")) if each.optional else (each.group, option(each.group(), ""))
-            for name, each in entry.sections.items()
-        },
-    )
-    found.entry = entry
-    for name in ABSENT.keys() - entry.sections.keys():
-        setattr(found, name, ABSENT[name])
-    return found
 
 
 def own_key(cls: type, key: Any) -> str | None:
@@ -383,21 +373,16 @@ def read(values: Mapping[str, Any], entry: AlgorithmEntry) -> RunConfig:
     Raises: ConfigError: for keys that do not exist or do nothing here, wrong types or ranges; all of them.
     """
     cls = run_class(entry)
-    wrong = list[ConfigError]()
-    for key in map(str, values):
-        if not (own_key(cls, key) or key in TAKEN or key.startswith(("callbacks_on_", "__"))):
-            wrong.append(unknown_at_top(key, entry.groups))
+    rest = [key for key in map(str, values) if not own_key(cls, key) and key not in TAKEN]
+    wrong = [unknown_at_top(key, entry.groups) for key in rest if not key.startswith(("callbacks_on_", "__"))]
     try:
-        own = {key: value for key, value in values.items() if own_key(cls, key)}
-        run = cls().with_values(own)
+        run = cls().with_values({key: value for key, value in values.items() if own_key(cls, key)})
     except ConfigError as error:
         raise ConfigError.together([*wrong, error]) from None
     if wrong:
         raise ConfigError.together(wrong)
     return run
 
-
-# -- which key is meant ---------------------------------------------------------------------------------------------
 
 _SUPERVISED = {"warm_start": "supervised", "supervised": "warm_start"}
 """What the section of supervised learning is called in algorithms that have the other one."""

@@ -166,6 +166,7 @@ def _tell(checked: Sequence[CheckedExperiment], summaries: Sequence[TrialSummary
 def _run_one(experiment: CheckedExperiment, options: RunOptions, since: float) -> list[TrialSummary]:
     from ray import tune
 
+    tune.register_trainable(experiment.algorithm.name, experiment.algorithm.cls)
     spec, settings = experiment.spec, experiment.spec.options
     resumption: Resumption | None = None
     restored: str | None = None
@@ -177,7 +178,7 @@ def _run_one(experiment: CheckedExperiment, options: RunOptions, since: float) -
     every = tune.ResumeConfig.ResumeType.RESUME
     names = MetricNames(named_metrics(spec) if experiment.algorithm.own else {}, INTERRUPTION.end_at_once)
     analysis = tune.run(
-        experiment.algorithm.register(),
+        experiment.algorithm.name,
         name=spec.name,
         config=to_tune(with_paths_of_here(spec.config, experiment.algorithm.entry)),
         storage_path=settings.storage_path and absolute(settings.storage_path),

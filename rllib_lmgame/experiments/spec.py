@@ -63,7 +63,6 @@ class Source:
         return Source(self.name, places)
 
     def error(self, path: str, message: str) -> ConfigError:
-        """A :class:`ConfigError` that knows its file and line."""
         return ConfigError(path, message, self.locate(path))
 
     def attach(self, error: ConfigError, prefix: str = "") -> ConfigError:

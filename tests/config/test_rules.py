@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.experiments.checks.check import check_experiment, check_quickly
+from rllib_lmgame.experiments.checks.check import check_experiments, check_quickly
 from rllib_lmgame.experiments.spec import Source, make_spec
 
 EXAMPLES = """
@@ -90,7 +90,7 @@ def notices_of(config: dict[str, Any]) -> list[str]:
         config.setdefault("env", "lmgame/FrozenLake-v0")
     spec = make_spec("a", {"run": run, "config": config, "stop": {"training_iteration": 1}}, Source("x.yaml"))
     check_quickly([spec])
-    check_experiment(spec)
+    check_experiments([spec])
     return spec.notices
 
 

@@ -25,7 +25,7 @@ from rllib_lmgame.base.registry import ESTIMATORS
 from rllib_lmgame.cli.main import make_parser
 from rllib_lmgame.envs.registry import make_session
 from rllib_lmgame.experiments.checks.algorithms import check_callbacks
-from rllib_lmgame.experiments.checks.check import check_experiment, check_quickly
+from rllib_lmgame.experiments.checks.check import check_experiments, check_quickly
 from rllib_lmgame.experiments.checks.outside import stand_in_for_missing
 from rllib_lmgame.experiments.spec import Source, make_spec
 from rllib_lmgame.learners.losses.policy import PolicyTerms
@@ -300,7 +300,7 @@ def test_yaml_passes_the_checks_of_a_run(
     check_quickly([spec])
     stand_in_for_missing([spec])
     try:
-        check_experiment(spec)
+        check_experiments([spec])[0]
     except MissingDependencyError as missing:
         if "lmgame/WebArena-v0" not in text and "model: smollm2-135m" not in text:
             raise

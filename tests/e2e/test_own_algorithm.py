@@ -14,7 +14,7 @@ import pytest
 from rllib_lmgame.algorithms.config import CONFIG_FILE, RUN
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.config.algorithms import ENTRY_POINT_GROUP
-from rllib_lmgame.experiments.checks.check import check_experiment, check_quickly
+from rllib_lmgame.experiments.checks.check import check_experiments, check_quickly
 from rllib_lmgame.experiments.spec import Source, make_spec
 
 PAGE = Path(__file__).parents[2] / "docs" / "extending.md"
@@ -49,7 +49,7 @@ def checked(settings):
     """An experiment as ``rllib train`` checks it."""
     spec = make_spec("own", settings, Source("own.yaml"))
     check_quickly([spec])
-    return check_experiment(spec)
+    return check_experiments([spec])[0]
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.plugin import imported
 from rllib_lmgame.envs.games.grids.sokoban import Sokoban
 from rllib_lmgame.experiments.checks.algorithms import PACKAGES, make_callbacks
-from rllib_lmgame.experiments.checks.check import check_experiment, check_quickly
+from rllib_lmgame.experiments.checks.check import check_experiments, check_quickly
 from rllib_lmgame.experiments.checks.dry_run import dry_run_lines, resolved_config
 from rllib_lmgame.experiments.checks.resources import request_of
 from rllib_lmgame.experiments.files.reading import apply_overrides, dump_text, load_text
@@ -32,7 +32,7 @@ def check(text: str, *overrides: str, trust: bool = False):
     experiments, source = load_text(text, "x.yaml")
     (spec,) = make_specs(apply_overrides(experiments, source, overrides), source)
     check_quickly([spec], trust=trust)
-    return check_experiment(spec)
+    return check_experiments([spec])[0]
 
 
 def error_of(text: str, *overrides: str) -> ConfigError:
@@ -181,7 +181,7 @@ class Picky(Callback):
 
 
 def test_a_callback_that_cannot_be_made_is_named():
-    with pytest.raises(ConfigError, match=r"callbacks\[1\]: Picky cannot be made: install another version"):
+    with pytest.raises(ConfigError, match=r"callbacks\[1\]: .*install another version"):
         make_callbacks([f"{__name__}:Picky", {"type": f"{__name__}:Picky", "version": 2}])
 
 
@@ -190,23 +190,6 @@ def test_numbers_of_evaluations_that_nobody_makes_are_refused():
     measured = "config.evaluation_config={measures: [exploitability]}"
     for name in ("exploitability", "exploitabilty", "env_runners/measures/joint_share"):
         assert error_of(kuhn, f"stop={{evaluation/{name}: 0.9}}", measured).path == f"stop.evaluation/{name}"
-
-
-@pytest.mark.parametrize(
-    ("algorithm", "config", "ends"),
-    [
-        ("LMGameSFT", "{}", True),
-        ("LMGameAgentEvol", "{}", True),
-        ("LMGameDPO", "{dpo: {epochs: 2}}", True),
-        ("LMGameDPO", "{}", False),
-        ("LMGamePPO", "{}", False),
-    ],
-)
-def test_a_run_without_stop_is_told_of_unless_it_ends_by_itself(algorithm: str, config: str, ends: bool) -> None:
-    experiments, source = load_text(GAME.replace("LMGamePPO", algorithm), "x.yaml")
-    (spec,) = make_specs(apply_overrides(experiments, source, ["stop={}", f"config={config}"]), source)
-    check_quickly([spec])
-    assert any("no `stop`" in notice for notice in spec.notices) is not ends
 
 
 @pytest.fixture
@@ -258,8 +241,8 @@ def test_resources_hold_runners_learners_and_engines():
     request = request_of(
         check(GAME, "config.num_env_runners=2", "config.num_learners=2", "config.inference.num_engines=3")
     )
-    assert request.total["CPU"] == 1 + 2 + 2 + 3
-    assert "GPU" not in request.total
+    assert request.required_resources["CPU"] == 1 + 2 + 2 + 3
+    assert "GPU" not in request.required_resources
     gpus = request_of(
         check(
             GAME,
@@ -268,7 +251,7 @@ def test_resources_hold_runners_learners_and_engines():
             "config.inference={num_engines: 2, num_gpus_per_engine: 2, tensor_parallel_size: 2}",
         )
     )
-    assert gpus.total["GPU"] == 8
+    assert gpus.required_resources["GPU"] == 8
     assert gpus.bundles.count({"CPU": 1, "GPU": 2}) == 2
 
 

@@ -11,7 +11,7 @@ import yaml
 from ray import cloudpickle
 
 from rllib_lmgame.base.group import as_mapping
-from rllib_lmgame.experiments.checks.check import CheckedExperiment, check_experiment, check_quickly
+from rllib_lmgame.experiments.checks.check import CheckedExperiment, check_experiments, check_quickly
 from rllib_lmgame.experiments.checks.resources import request_of
 from rllib_lmgame.experiments.files.reading import load_text
 from rllib_lmgame.experiments.search.spaces import to_tune
@@ -161,7 +161,7 @@ def checked(settings) -> CheckedExperiment:
     experiments, source = load_text(yaml.safe_dump({"a": settings}), "x.yaml")
     (spec,) = make_specs(experiments, source)
     check_quickly([spec])
-    return check_experiment(spec)
+    return check_experiments([spec])[0]
 
 
 def said_by(config):
@@ -171,7 +171,7 @@ def said_by(config):
 
 def check_carried(experiment: CheckedExperiment) -> None:
     """The configurations of an experiment after every way they are carried."""
-    algorithm, fresh = experiment.algorithm, experiment.algorithm.default_config
+    algorithm, fresh = experiment.algorithm, experiment.algorithm.cls.get_default_config
     assert request_of(experiment).bundles
     cloudpickle.loads(cloudpickle.dumps(to_tune(experiment.spec.config)))
     for config in experiment.configs:

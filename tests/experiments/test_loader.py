@@ -122,7 +122,7 @@ def test_a_merge_takes_mappings_alone():
         ("a: " + "9" * 5000, "too long"),
         ("a: !!bool maybe", "no bool"),
         ('a: !!float ""', "no float"),
-        ("a: !!map [1]", "no map"),
+        ("a: !!map [1]", "2002:map"),
     ],
 )
 def test_surprises_are_refused_on_their_line(text, words):

@@ -26,12 +26,12 @@ from rllib_lmgame.algorithms.cluster.memory import (
     trained_parameters,
 )
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.experiments.checks.check import check_experiment
+from rllib_lmgame.experiments.checks.check import check_experiments
 from rllib_lmgame.experiments.checks.dry_run import (
     dry_run_lines,
     resolved_config,
 )
-from rllib_lmgame.experiments.checks.resources import check_fits, check_memory, gpu_lines, request_of, trials_at_once
+from rllib_lmgame.experiments.checks.resources import cards_of, check_fits, check_memory, request_of, trials_at_once
 from rllib_lmgame.experiments.files.reading import load_text
 from rllib_lmgame.experiments.spec import Source, make_spec, make_specs
 from rllib_lmgame.learners.advantages import Estimator
@@ -178,7 +178,7 @@ EXPERIMENT = {
 
 @pytest.fixture(scope="module")
 def planned():
-    return check_experiment(make_spec("big", EXPERIMENT, Source("here")))
+    return check_experiments([make_spec("big", EXPERIMENT, Source("here"))])[0]
 
 
 @pytest.mark.parametrize(("bucket", "mib"), [("auto", 4 * 494_838_401 / MIB), (250_000_000, 4 * 250e6 / MIB)])
@@ -286,8 +286,8 @@ def test_all_that_shares_a_gpu_is_counted(planned, several):
     config = planned.configs[0].copy(copy_frozen=False)
     config.num_gpus_per_learner = 0.6
     config.inference(num_gpus_per_engine=0.4, gpu_memory_utilization=0.25)
-    (alone,) = gpu_lines(config, footprint(config))
-    least = re.compile(r"with a learner and (an engine|2 engines): learner ([\d.]+) GiB, .* at least ([\d.]+) GiB;")
+    ((alone, _),) = cards_of(config, footprint(config))
+    least = re.compile(r"a learner and (an engine|2 engines): learner ([\d.]+) GiB, .* at least ([\d.]+) GiB;")
     _, learner, one = least.search(alone).groups()
     config.inference(num_gpus_per_engine=0.2, gpu_memory_utilization=0.25)
     if several == "league":
@@ -295,7 +295,7 @@ def test_all_that_shares_a_gpu_is_counted(planned, several):
     else:
         config.players(["player", "other"])
     taken = footprint(config)
-    (together,) = gpu_lines(config, taken)
+    ((together, _),) = cards_of(config, taken)
     engines, learners, both = least.search(together).groups()
     states = sum(taken.processes[0].parts[part] for part in ("weights", "optimizer")) / 1024
     more = states if several == "policies" else 0.0
@@ -335,7 +335,7 @@ def test_where_nothing_is_played_no_key_value_cache_is_told_of(tmp_path):
         '{"messages": [{"role": "user", "content": "1"}, {"role": "assistant", "content": "2"}]}\n'
     )
     text = "a:\n  run: LMGameSFT\n  config:\n    supervised: {data: %s}\n" % (tmp_path / "talks.jsonl")
-    told = "\n".join(dry_run_lines(check_experiment(make_specs(*load_text(text, "x.yaml"))[0])))
+    told = "\n".join(dry_run_lines(check_experiments(make_specs(*load_text(text, "x.yaml")))[0]))
     assert "learner of player" in told and "engine of" not in told and "key-value cache" not in told
 
 
@@ -439,7 +439,7 @@ def test_trials_at_once(planned):
         spec = dataclasses.replace(planned.spec, options=told)
         return trials_at_once(dataclasses.replace(planned, spec=spec, num_trials=trials), {"CPU": cpus})
 
-    asked = request_of(planned).total["CPU"]
+    asked = request_of(planned).required_resources["CPU"]
     assert [count(*case) for case in ((1, None, 64), (8, 3, 64), (8, None, 2 * asked + 1), (8, None, 1))] == [
         1,
         3,
@@ -476,7 +476,7 @@ def test_what_fits_nowhere_is_refused_before_anything_starts(changes, message):
     config = EXPERIMENT["config"] | {"inference": {"engine": "vllm"}} | changes
     specs = make_specs({"big": EXPERIMENT | {"config": config}}, Source("here"))
     with pytest.raises(ConfigError, match=message):
-        check_fits([check_experiment(spec) for spec in specs])
+        check_fits(check_experiments(specs))
 
 
 def test_shared_memory_of_engines_with_tensor_parallelism_is_counted(planned):

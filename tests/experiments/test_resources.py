@@ -5,23 +5,25 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
+from ray.tune import PlacementGroupFactory
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.experiments.checks import resources
-from rllib_lmgame.experiments.checks.resources import ResourceRequest, asked_by, check_placeable
+from rllib_lmgame.experiments.checks.resources import asked_by, check_placeable
 from rllib_lmgame.experiments.run import callbacks
 from rllib_lmgame.experiments.run.callbacks import WaitingCallback
 
 
-def request(*bundles: dict[str, float], strategy: str = "PACK") -> ResourceRequest:
-    return ResourceRequest(bundles, strategy)
+def request(*bundles: dict[str, float], strategy: str = "PACK") -> PlacementGroupFactory:
+    return PlacementGroupFactory(list(bundles), strategy=strategy)
 
 
 CPU, GPU = {"CPU": 1.0}, {"CPU": 1.0, "GPU": 1.0}
 
 
-def experiment(**config):
-    return SimpleNamespace(spec=SimpleNamespace(name="mine"), configs=[SimpleNamespace(**config)])
+def experiment(own: bool = True, **config):
+    algorithm = SimpleNamespace(own=own)
+    return SimpleNamespace(spec=SimpleNamespace(name="mine"), algorithm=algorithm, configs=[SimpleNamespace(**config)])
 
 
 def test_a_cluster_that_cannot_grow_refuses_and_names_the_keys(monkeypatch):
@@ -37,6 +39,7 @@ def test_a_cluster_that_cannot_grow_refuses_and_names_the_keys(monkeypatch):
     check_placeable([asking], {"CPU": 1.0})
     run.inference.num_gpus_per_engine = 0
     assert asked_by(experiment(num_gpus_per_learner=0.5, run=run)) == "config.num_gpus_per_learner: 0.5"
+    assert asked_by(experiment(False, num_gpus_per_learner=1)) == "config.num_gpus_per_learner: 1", "RLlib's own"
 
 
 def test_it_is_said_every_half_minute(monkeypatch, capsys):

@@ -13,12 +13,12 @@ from types import SimpleNamespace
 
 import pytest
 import ray
+from ray.tune import PlacementGroupFactory
 
 from rllib_lmgame.algorithms.cluster import ray_cluster
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.experiments import runner
 from rllib_lmgame.experiments.checks import resources
-from rllib_lmgame.experiments.checks.resources import ResourceRequest
 from rllib_lmgame.experiments.results.outcome import TrialSummary
 from rllib_lmgame.experiments.run import cluster
 from rllib_lmgame.experiments.run.callbacks import INTERRUPTION, handled_signals
@@ -73,7 +73,7 @@ def test_a_gpu_that_is_not_there_is_refused_before_ray_starts(no_ray, monkeypatc
     for name in ("RAY_ADDRESS", "RAY_OVERRIDE_RESOURCES"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(cluster, "join_existing", lambda **arguments: False)
-    asked = ResourceRequest(({"CPU": 1.0, "GPU": 1.0},), "PACK")
+    asked = PlacementGroupFactory([{"CPU": 1.0, "GPU": 1.0}])
     monkeypatch.setattr(resources, "request_of", lambda experiment: asked)
     spec = SimpleNamespace(name="mine", options=SimpleNamespace(storage_path=str(tmp_path)))
     config = SimpleNamespace(num_gpus_per_learner=1, run=SimpleNamespace(inference=None))

@@ -10,13 +10,7 @@ from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import describe
 from rllib_lmgame.base.plugin import import_path
 from rllib_lmgame.base.registry import CALLBACKS, check_arguments
-from rllib_lmgame.config.algorithms import (
-    AlgorithmEntry,
-    announced,
-    entry_of,
-    known_entry,
-    unknown_algorithm,
-)
+from rllib_lmgame.config.algorithms import AlgorithmEntry, announced, entry_of, known_entry, unknown_algorithm
 
 
 @dataclass(frozen=True)
@@ -24,24 +18,13 @@ class ResolvedAlgorithm:
     """An algorithm that can run. ``entry`` is set for algorithms on text games, which check their own configuration."""
 
     name: str
-    cls: type
+    cls: Any
     entry: AlgorithmEntry | None = None
 
     @property
     def own(self) -> bool:
         """Whether it is an algorithm on text games: of this package, or of its kind."""
         return self.entry is not None
-
-    def default_config(self) -> Any:
-        """A fresh ``AlgorithmConfig`` with the algorithm's defaults."""
-        return self.cls.get_default_config().copy(copy_frozen=False)  # type: ignore[attr-defined]
-
-    def register(self) -> str:
-        """Make the name known to Tune; returns it."""
-        from ray.tune import register_trainable
-
-        register_trainable(self.name, self.cls)
-        return self.name
 
 
 def resolve_algorithm(name: str) -> ResolvedAlgorithm:
@@ -70,11 +53,10 @@ PACKAGES = {"wandb": "wandb", "mlflow": "mlflow", "comet": "comet_ml"}
 """What Ray's loggers need."""
 
 
-def check_callbacks(setting: list[Any] | None) -> list[tuple[Any, dict[str, Any]]]:
-    """Classes of Tune callbacks and their arguments. Raises: ConfigError."""
+def check_callbacks(setting: list[Any] | None) -> None:
+    """Raises: ConfigError: an entry is no Tune callback, or has wrong arguments."""
     from ray.tune import Callback
 
-    checked = []
     for i, entry in enumerate(setting or []):
         key = f"callbacks[{i}]"
         name, arguments = CALLBACKS.split(entry, key)
@@ -84,16 +66,9 @@ def check_callbacks(setting: list[Any] | None) -> list[tuple[Any, dict[str, Any]
         cls = CALLBACKS.find(name, key)
         if not (isinstance(cls, type) and issubclass(cls, Callback)):
             raise ConfigError(key, f"expected a class derived from ray.tune.Callback, got {describe(cls)}")
-        checked.append((cls, check_arguments(cls, arguments, key)))
-    return checked
+        check_arguments(cls, arguments, key)
 
 
 def make_callbacks(setting: list[Any] | None) -> list[Any]:
     """Tune callback objects for the ``callbacks`` setting."""
-    made = []
-    for i, (cls, arguments) in enumerate(check_callbacks(setting)):
-        try:
-            made.append(cls(**arguments))
-        except Exception as error:
-            raise ConfigError(f"callbacks[{i}]", f"{cls.__name__} cannot be made: {error}") from error
-    return made
+    return [CALLBACKS.make(entry, f"callbacks[{i}]") for i, entry in enumerate(setting or [])]

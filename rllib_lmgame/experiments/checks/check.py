@@ -9,12 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 from rllib_lmgame.base.errors import CheckpointError, ConfigError, MissingDependencyError, nearest
 from rllib_lmgame.base.storage import expanded, is_uri
-from rllib_lmgame.config.algorithms import PREFERENCES, SUPERVISED, AlgorithmEntry, known_entry
+from rllib_lmgame.config.algorithms import AlgorithmEntry, known_entry
 from rllib_lmgame.config.run import read
 from rllib_lmgame.experiments.checks.algorithms import ResolvedAlgorithm, check_callbacks, resolve_algorithm
 from rllib_lmgame.experiments.search.schedulers import check_scheduler, make_searcher, split_scheduler
@@ -36,9 +35,7 @@ from rllib_lmgame.telemetry.metrics import OF_TUNE, RESULT_HEADS
 
 @dataclass
 class CheckedExperiment:
-    """An experiment that can run. ``configs`` are validated: the whole grid, or samples of a random space; at least
-    one.
-    """
+    """An experiment that can run. ``configs`` are validated: the whole grid, or samples of a random space."""
 
     spec: ExperimentSpec
     algorithm: ResolvedAlgorithm
@@ -52,24 +49,21 @@ class CheckedExperiment:
     """Keys of games whose server is not there, and how it is started."""
 
 
-def check_experiment(spec: ExperimentSpec) -> CheckedExperiment:
-    """Check all that :func:`check_quickly` leaves. Raises: ConfigError: with the file and line of the wrong value."""
-    try:
-        with spec.source.attached():
-            return _check(spec)
-    except MissingDependencyError as error:
-        raise MissingDependencyError(f"{spec.source.locate('config')}: {error}") from None
-
-
 def check_experiments(specs: Iterable[ExperimentSpec]) -> list[CheckedExperiment]:
-    """Check all experiments of a file; see :func:`check_experiment`."""
-    return [check_experiment(spec) for spec in specs]
+    """Check all that :func:`check_quickly` leaves. Raises: ConfigError: with the file and line of the wrong value."""
+    checked = []
+    for spec in specs:
+        try:
+            with spec.source.attached():
+                checked.append(_check(spec))
+        except MissingDependencyError as error:
+            raise MissingDependencyError(f"{spec.source.locate('config')}: {error}") from None
+    return checked
 
 
 def check_quickly(specs: Iterable[ExperimentSpec], *, trust: bool = False) -> None:
-    """The checks that need neither Ray nor torch; adds notices to the experiments.
+    """The checks that need neither Ray nor torch; ``trust``: also start from checkpoints, which are unpickled.
 
-    ``trust``: also start from checkpoints, which are unpickled.
     Raises: ConfigError: all that is wrong, with files and lines.
     """
     found = (spec.source.attach(error) for spec in specs for error in _wrong_in(spec, trust))
@@ -79,10 +73,12 @@ def check_quickly(specs: Iterable[ExperimentSpec], *, trust: bool = False) -> No
 
 def _wrong_in(spec: ExperimentSpec, trust: bool) -> Iterator[ConfigError]:
     yield from spec.wrong
-    restore: Callable[[ExperimentSpec], None] = partial(_check_restore, trust=trust)
-    for check in (_check_metrics, _check_config, restore):
+    with spec.source.attached():
+        entry = known_entry(spec.options.run)
+    checks: list[Callable[[], None]] = [lambda: _check_config(spec, entry), lambda: _check_restore(spec, trust)]
+    for check in ([lambda: _check_stop(spec, entry)] if entry else []) + checks:
         try:
-            check(spec)
+            check()
         except ConfigError as error:
             yield error
 
@@ -145,7 +141,7 @@ def build_config(algorithm: ResolvedAlgorithm, values: Mapping[str, Any]) -> Any
     from rllib_lmgame.experiments.checks.datasets import check_dataset
 
     try:
-        config = algorithm.default_config()
+        config = algorithm.cls.get_default_config().copy(copy_frozen=False)
         if not algorithm.own:
             check_stock_config(config, values)
         config.update_from_dict(dict(values))
@@ -167,25 +163,16 @@ def build_config(algorithm: ResolvedAlgorithm, values: Mapping[str, Any]) -> Any
     return config
 
 
-def _check_metrics(spec: ExperimentSpec) -> None:
-    if (entry := known_entry(spec.options.run)) is not None:
-        _check_stop(spec, entry)
-
-
-def _check_config(spec: ExperimentSpec) -> None:
+def _check_config(spec: ExperimentSpec, entry: AlgorithmEntry | None) -> None:
     for node in find_search_spaces(spec.config):
         check_search_space(node)
-    if (entry := known_entry(spec.options.run)) is not None:
-        for point in sample_points(spec.config):
-            _check_sections(point, entry)
-
-
-def _check_sections(config: Mapping[str, Any], entry: AlgorithmEntry) -> None:
-    s = read(config, entry)
-    _check_model(s.language_model, config.get("language_model") or {}, "config.language_model")
-    for name, player in s.policies.items():
-        key = f"config.policies.{name}.language_model"
-        _check_model(s.model_of(name), player.language_model, key)
+    if entry is None:
+        return
+    for point in sample_points(spec.config):
+        s = read(point, entry)
+        _check_model(s.language_model, point.get("language_model") or {}, "config.language_model")
+        for name, player in s.policies.items():
+            _check_model(s.model_of(name), player.language_model, f"config.policies.{name}.language_model")
 
 
 def _check_model(options: LanguageModelOptions, written: Collection[str], key: str) -> None:
@@ -210,15 +197,6 @@ def _check_stop(spec: ExperimentSpec, entry: AlgorithmEntry | None) -> None:
         if head not in known and (match := nearest(metric, known) or nearest(head, known)):
             right = metric.replace(head, match, 1)
             raise ConfigError(f"stop.{metric}", f"no result has this metric; did you mean {right!r}?")
-    if not spec.options.stop and spec.options.time_budget_s is None and not _ends_itself(spec, entry):
-        spec.notices.append("no `stop` and no `time_budget_s`: the run goes on until it is interrupted")
-
-
-def _ends_itself(spec: ExperimentSpec, entry: AlgorithmEntry | None) -> bool:
-    """Whether the algorithm has a last iteration: supervised steps, explorations, passes over pairs."""
-    learned_by = None if entry is None else entry.learned_by
-    pairs = spec.config.get(PREFERENCES)
-    return learned_by == SUPERVISED or (learned_by == PREFERENCES and bool((pairs or {}).get("epochs")))
 
 
 def _check_restore(spec: ExperimentSpec, trust: bool) -> None:

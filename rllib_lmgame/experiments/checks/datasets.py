@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 from rllib_lmgame.base.errors import ConfigError
@@ -56,29 +55,23 @@ def check_data(config: Any, chat_of: Callable[[str], Any]) -> None:
         if options.data is None:
             continue
         kind: Any = SFTDataset if isinstance(options, SupervisedOptions) else PreferenceDataset
-        with _of_section(section):
+        try:
             data = kind(options, config.row_limits())
             _check_sessions([each for each in data.conversations if isinstance(each, RecordedSession)], config)
             if ACTION_VALUES in config.entry.sections:
                 data.check_rewarded()
             if all(map(chat_of, config.trained_policies())):
                 data.check(chat_of)
+        except ConfigError as error:
+            if error.path.startswith("config."):
+                raise
+            raise ConfigError(f"config.{section}.{error.path or 'data'}", error.message) from None
 
 
 def data_of(config: Any) -> str:
     """What is read and chosen of it, in words: the same for configurations that learn from the same."""
     chosen = ("data", *OF_DATA)
     return repr([[getattr(options, name, options) for name in chosen] for _, options in _learnt(config)])
-
-
-@contextmanager
-def _of_section(section: str) -> Iterator[None]:
-    try:
-        yield
-    except ConfigError as error:
-        if error.path.startswith("config."):
-            raise
-        raise ConfigError(f"config.{section}.{error.path or 'data'}", error.message) from None
 
 
 def _check_sessions(episodes: Sequence[Any], config: Any) -> None:
@@ -92,11 +85,9 @@ def _check_sessions(episodes: Sequence[Any], config: Any) -> None:
         if not games:
             raise ConfigError("", f"{where}: a log is played again in its game; set config.env: {session.game_id}")
         if session.game_id not in games:
-            raise ConfigError(
-                "",
-                f"{where}: an episode of {session.game_id}, but {', '.join(sorted(games))} is trained on; "
-                "set config.env to the log's game, or leave its lines out",
-            )
+            mend = "set config.env to the log's game, or leave its lines out"
+            trained = ", ".join(sorted(games))
+            raise ConfigError("", f"{where}: an episode of {session.game_id}, but {trained} is trained on; {mend}")
         seating = tuple(session.roles.items())
         if seating not in seatings:
             seatings.add(seating)

@@ -23,9 +23,10 @@ from rllib_lmgame.experiments.checks.check import CheckedExperiment
 from rllib_lmgame.experiments.checks.outside import dry_run_outside
 from rllib_lmgame.experiments.checks.resources import (
     asked_by,
+    cards_of,
     footprints_here,
-    gpu_lines,
     gpus_here,
+    request_lines,
     request_of,
 )
 from rllib_lmgame.experiments.files.reading import dump_text
@@ -42,11 +43,20 @@ def print_dry_run(checked: Sequence[CheckedExperiment]) -> None:
 
 def dry_run_lines(experiment: CheckedExperiment) -> list[str]:
     """The text for one experiment: what it needs and what is missing first, the whole configuration last."""
-    spec = experiment.spec
+    spec, request, plural = experiment.spec, request_of(experiment), "s" if experiment.num_trials > 1 else ""
+    wanted, prompt = request.required_resources.get("GPU", 0), experiment.first_prompt.splitlines()
+    here = gpus_here() if wanted else 0
+    few = f", but this machine has {here} GPU (--ray-address joins others)"
     spaces = [f"{dotted(n.path)}: {n.kind} {n.argument}" for n in find_search_spaces(spec.config)]
     return [
-        *needs_lines(experiment),
-        *_prompt_lines(experiment.first_prompt),
+        f"# {spec.name}: {experiment.algorithm.name}, {experiment.num_trials} trial{plural}",
+        *dry_run_outside(experiment),
+        "# resources of one trial",
+        *[f"#   {line}" for line in request_lines(request)],
+        *([f"#   warning: {asked_by(experiment)}{few}"] if here < wanted else []),
+        *(_memory_lines(experiment) if experiment.algorithm.own else []),
+        *(["# first prompt"] if prompt else []),
+        *["#   " + "".join(mark if mark.isprintable() else " " for mark in line).rstrip() for line in prompt],
         *_yaml(
             {
                 "stop": {key: int(n) if float(n).is_integer() else n for key, n in spec.options.stop.items()},
@@ -59,27 +69,6 @@ def dry_run_lines(experiment: CheckedExperiment) -> list[str]:
         *_yaml({"config": resolved_config(experiment)}),
         "",
     ]
-
-
-def needs_lines(experiment: CheckedExperiment) -> list[str]:
-    """What a trial takes, and what is missing for it."""
-    request, plural = request_of(experiment), "s" if experiment.num_trials > 1 else ""
-    lines = [
-        f"# {experiment.spec.name}: {experiment.algorithm.name}, {experiment.num_trials} trial{plural}",
-        *dry_run_outside(experiment),
-        "# resources of one trial",
-        *[f"#   {line}" for line in request.lines()],
-    ]
-    if (here := gpus_here() if "GPU" in request.total else 0) < request.total.get("GPU", 0):
-        lines.append(
-            f"#   warning: {asked_by(experiment)}, but this machine has {here} GPU (--ray-address joins others)"
-        )
-    return [*lines, *(_memory_lines(experiment) if experiment.algorithm.own else [])]
-
-
-def _prompt_lines(prompt: str) -> list[str]:
-    lines = ["".join(mark if mark.isprintable() else " " for mark in line) for line in prompt.splitlines()]
-    return ["# first prompt", *(f"#   {line}".rstrip() for line in lines)] if prompt else []
 
 
 def resolved_config(experiment: CheckedExperiment) -> dict[str, Any]:
@@ -137,7 +126,12 @@ def _memory_lines(experiment: CheckedExperiment) -> list[str]:
                 lines.append(f"#     micro-batches of {_microbatch(config, policy, taken)}")
             if any(processes.name.startswith(ENGINE) for processes in taken.processes):
                 lines += _cache_lines(config, policy, shape)
-    return [*lines, *map(_line, taken.processes), *_host_lines(taken), *gpu_lines(config, taken)]
+    return [
+        *lines,
+        *map(_line, taken.processes),
+        *_host_lines(taken),
+        *(f"#   each GPU with {text}" for text, _ in cards_of(config, taken)),
+    ]
 
 
 def _microbatch(config: Any, policy: str, taken: Footprint) -> str:

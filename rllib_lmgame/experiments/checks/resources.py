@@ -6,7 +6,6 @@ import math
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from rllib_lmgame.algorithms.cluster import memory
@@ -27,26 +26,11 @@ from rllib_lmgame.policies.model.files import local_config, model_directory
 from rllib_lmgame.policies.options import TINY_MODEL
 
 
-@dataclass(frozen=True)
-class ResourceRequest:
-    """Resources of one trial. Each of the ``bundles`` (``{"CPU": 1.0}``) is one process group, placed on one node."""
-
-    bundles: tuple[dict[str, float], ...]
-    strategy: str
-
-    @property
-    def total(self) -> dict[str, float]:
-        """Sum over the bundles."""
-        found: Counter[str] = Counter()
-        for bundle in self.bundles:
-            found.update(bundle)
-        return dict(found)
-
-    def lines(self) -> list[str]:
-        """The request as text, equal bundles counted together."""
-        counted = Counter(tuple(sorted(b.items())) for b in self.bundles)
-        lines = [f"{count} x {_text(dict(bundle))}" for bundle, count in counted.items()]
-        return [*lines, f"in all {_text(self.total)}, placed with {self.strategy}"]
+def request_lines(request: Any) -> list[str]:
+    """A trial's request as text, equal bundles counted together."""
+    counted = Counter(tuple(sorted(bundle.items())) for bundle in request.bundles)
+    lines = [f"{count} x {_text(dict(bundle))}" for bundle, count in counted.items()]
+    return [*lines, f"in all {_text(request.required_resources)}, placed with {request.strategy}"]
 
 
 def asked_by(experiment: CheckedExperiment) -> str:
@@ -54,7 +38,7 @@ def asked_by(experiment: CheckedExperiment) -> str:
     found: dict[str, float] = {}
     for config in experiment.configs:
         asks = {key: getattr(config, key, 0) for key in ("num_gpus_per_learner", "num_gpus_per_env_runner")}
-        engines = getattr(config.run.inference, "num_gpus_per_engine", 0)
+        engines = config.run.inference.num_gpus_per_engine if experiment.algorithm.own else 0
         found |= {key: value for key, value in {**asks, "inference.num_gpus_per_engine": engines}.items() if value}
     return ", ".join(f"config.{key}: {value:g}" for key, value in found.items())
 
@@ -62,7 +46,7 @@ def asked_by(experiment: CheckedExperiment) -> str:
 def check_placeable(checked: Sequence[CheckedExperiment], node: Mapping[str, float]) -> None:
     """Check that every trial has room on a cluster of one node. Raises: ConfigError: if one has not."""
     for experiment in checked:
-        for kind, amount in request_of(experiment).total.items():
+        for kind, amount in request_of(experiment).required_resources.items():
             if amount > node.get(kind, 0) + _ROUNDING:
                 missing = f"{experiment.spec.name}: a trial asks for {amount:g} {kind}, there are {node.get(kind, 0):g}"
                 keys = f" ({asked_by(experiment)})" if asked_by(experiment) else ""
@@ -71,7 +55,7 @@ def check_placeable(checked: Sequence[CheckedExperiment], node: Mapping[str, flo
 
 def trials_at_once(experiment: CheckedExperiment, node: Mapping[str, float]) -> int:
     """Trials that run at the same time on one node with these resources and nothing else to do."""
-    asked = {kind: amount for kind, amount in request_of(experiment).total.items() if amount > 0}
+    asked = {kind: amount for kind, amount in request_of(experiment).required_resources.items() if amount > 0}
     fitting = [int(node.get(kind, 0) / amount + _ROUNDING) for kind, amount in asked.items()]
     most = experiment.spec.search.max_concurrent_trials or experiment.num_trials
     return max(1, min(experiment.num_trials, most, *fitting))
@@ -79,7 +63,7 @@ def trials_at_once(experiment: CheckedExperiment, node: Mapping[str, float]) -> 
 
 def cpus_to_declare(checked: Sequence[CheckedExperiment]) -> int:
     """CPUs to declare on one's own machine; more than there are cores is fine: a trial's processes take turns."""
-    wanted = max((int(request_of(c).total.get("CPU", 1) + 0.999) for c in checked), default=1)
+    wanted = max((int(request_of(c).required_resources.get("CPU", 1) + 0.999) for c in checked), default=1)
     return max(os.cpu_count() or 1, wanted)
 
 
@@ -126,20 +110,15 @@ def gpus_here() -> int:
     return count if visible is None else min(count, len(visible))
 
 
-def request_of(experiment: CheckedExperiment) -> ResourceRequest:
-    """What one trial of an experiment asks for; the largest request if the search space changes it."""
-    requests = [_request(experiment, config) for config in experiment.configs]
-    return max(requests, key=lambda r: (r.total.get("GPU", 0), r.total.get("CPU", 0)))
-
-
-def _request(experiment: CheckedExperiment, config: Any) -> ResourceRequest:
+def request_of(experiment: CheckedExperiment) -> Any:
+    """Tune's ``PlacementGroupFactory`` of one trial; the largest if the search space changes it."""
     try:
-        factory = experiment.algorithm.cls.default_resource_request(config)  # type: ignore[attr-defined]
+        requests = [experiment.algorithm.cls.default_resource_request(config) for config in experiment.configs]
     except ConfigError as error:
         raise experiment.spec.source.attach(error, "config") from None
     except (TypeError, ValueError) as error:
         raise experiment.spec.source.error("config", f"what a trial asks for cannot be counted: {error}") from error
-    return ResourceRequest(tuple(dict(b) for b in factory.bundles), str(factory.strategy))
+    return max(requests, key=lambda r: [r.required_resources.get(kind, 0) for kind in ("GPU", "CPU")])
 
 
 _ROUNDING = 1e-6
@@ -147,11 +126,6 @@ _ROUNDING = 1e-6
 
 def _text(bundle: dict[str, float]) -> str:
     return ", ".join(f"{amount:g} {kind}" for kind, amount in bundle.items()) or "nothing"
-
-
-def gpu_lines(config: Any, taken: Footprint) -> list[str]:
-    """The sum on each kind of GPU, and the smallest card it fits, in words."""
-    return [f"#   each GPU with {text}" for text, _ in cards_of(config, taken)]
 
 
 def cards_of(config: Any, taken: Footprint) -> list[tuple[str, int | None]]:
@@ -182,12 +156,10 @@ def check_fits(checked: Sequence[CheckedExperiment]) -> None:
                 _check_engines(config, taken)
             for text, size in cards_of(config, taken):
                 if size is None:
-                    raise ConfigError(
-                        "",
-                        f"{experiment.spec.name} ({asked_by(experiment)}): each GPU with {text}; take a smaller "
-                        "config.language_model.model, config.language_model.lora, or a smaller "
-                        "config.inference.gpu_memory_utilization (--no-memory-check starts anyway)",
-                    )
+                    who = f"{experiment.spec.name} ({asked_by(experiment)}): each GPU with {text}"
+                    less = "config.language_model.lora, or a smaller config.inference.gpu_memory_utilization"
+                    why = f"{who}; take a smaller config.language_model.model, {less}"
+                    raise ConfigError("", f"{why} (--no-memory-check starts anyway)")
 
 
 def _check_engines(config: Any, taken: Footprint) -> None:
@@ -243,9 +215,8 @@ def _card(
         each = "each " * (engines > 1)
         parts.append(f"engine {each}{share:.0%} of the card, at least {engine:.1f} GiB")
     least = f"in all at least {learner + engines * engine:.1f} GiB"
-    fits = (
-        f"the smallest card that fits has {card} GB" if card else f"no card of {memory.CARDS_GIB[-1]} GB or less fits"
-    )
+    none = f"no card of {memory.CARDS_GIB[-1]} GB or less fits"
+    fits = f"the smallest card that fits has {card} GB" if card else none
     return f"{' and '.join(names)}: {', '.join(parts)}, {least}; {fits}", card
 
 

@@ -7,10 +7,8 @@ keys, no tags that construct objects. The line of every key is kept.
 from __future__ import annotations
 
 import copy
-import json
 import re
 from collections.abc import Iterable, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,17 +33,13 @@ Path_ = tuple[str | int, ...]
 
 
 class _Loader(yaml.SafeLoader):
-    """PyYAML's with the scalar rules of YAML 1.2, plain data only, and keys that are text."""
+    """PyYAML's with the scalar rules of YAML 1.2, plain data only."""
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
         try:
             return super().construct_object(node, deep)
         except (ValueError, LookupError, TypeError, AttributeError):  # By PyYAML, for a value with another tag.
             raise ConstructorError(None, None, f"this is no {node.tag.removeprefix(_TAG)}", node.start_mark) from None
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[str, Any]:
-        self.flatten_mapping(node)
-        return {_key(key): self.construct_object(value, deep=True) for key, value in node.value}
 
     def construct_text(self, node: yaml.ScalarNode) -> str:
         """Escaped halves of a character (``"\\ud83d\\ude00"``, as JSON writes it) are put together."""
@@ -74,8 +68,6 @@ _Loader.yaml_constructors = {
     **{_TAG + kind: yaml.SafeLoader.yaml_constructors[_TAG + kind] for kind in ("bool", "null", "float")},
     _TAG + "str": _Loader.construct_text,
     _TAG + "int": _Loader.construct_int,
-    _TAG + "map": _Loader.construct_mapping,
-    _TAG + "seq": partial(_Loader.construct_sequence, deep=True),
     None: yaml.SafeLoader.construct_undefined,
 }
 
@@ -133,11 +125,7 @@ def load_text(text: str, name: str) -> tuple[Any, Source]:
     try:
         loader = _Loader(text)
         node = loader.get_single_node()
-        if node is None:
-            return None, source
-        _record_places(node, (), source, [MAX_EXPANDED])
-        # Through JSON, so that aliases are values of their own.
-        return json.loads(json.dumps(loader.construct_document(node))), source
+        return None if node is None else _value(loader, node, (), source, [MAX_EXPANDED]), source
     except yaml.YAMLError as error:
         raise _syntax_error(error, text, name) from None
     except ConfigError:
@@ -148,41 +136,44 @@ def load_text(text: str, name: str) -> tuple[Any, Source]:
         raise ConfigError("", "nested too deeply, or an alias refers to the value it stands in", name) from None
 
 
-def parse_value(text: str, name: str) -> Any:
-    """One YAML value on a command line, e.g. ``1e-6``, ``[1, 2]`` or ``{grid_search: [1, 2]}``."""
-    return load_text(text, name)[0]
+def _value(loader: _Loader, node: yaml.Node, path: Path_, source: Source, left: list[int]) -> Any:
+    """What a node holds; notes where each key stands. What aliases stand for counts wherever they stand.
 
-
-def _record_places(node: yaml.Node, path: Path_, source: Source, left: list[int]) -> None:
-    """Note where each key stands; what aliases stand for counts wherever they stand. Raises: ConfigError: a key stands
-    twice, or there is too much.
+    Raises: ConfigError: a key stands twice, or there is too much.
     """
-    place = f"{source.name}:{node.start_mark.line + 1}"
     left[0] -= 1 + sum(len(str(part)) for part in path)
     if left[0] < 0:
+        place = f"{source.name}:{node.start_mark.line + 1}"
         raise ConfigError(dotted(path[:1]), "too many values, each alias counted as what it stands for", place)
+    if isinstance(node, yaml.SequenceNode) and node.tag == _TAG + "seq":
+        for i, item in enumerate(node.value):
+            source.record((*path, i), f"{source.name}:{item.start_mark.line + 1}")
+        return [_value(loader, item, (*path, i), source, left) for i, item in enumerate(node.value)]
+    if not isinstance(node, yaml.MappingNode) or node.tag != _TAG + "map":
+        return loader.construct_object(node)
     lines: dict[str, int] = {}
-    for key_node, value in node.value if isinstance(node, yaml.MappingNode) else ():
+    merged: dict[str, Any] = {}
+    own: dict[str, Any] = {}
+    for key_node, value in node.value:
         key, line = _key(key_node), key_node.start_mark.line + 1
-        own = (*path, key)
         if key in lines:
             message = f"this key stands here twice, first on line {lines[key]}"
-            raise ConfigError(dotted(own), message, f"{source.name}:{line}")
+            raise ConfigError(dotted((*path, key)), message, f"{source.name}:{line}")
         lines[key] = line
         if key_node.tag != _TAG + "merge":
-            source.record(own, f"{source.name}:{line}")
-            _record_places(value, own, source, left)
+            source.record((*path, key), f"{source.name}:{line}")
+            own[key] = _value(loader, value, (*path, key), source, left)
             continue
-        for merged in value.value if isinstance(value, yaml.SequenceNode) else (value,):
-            _record_places(merged, path, source, left)
-    for i, item in enumerate(node.value if isinstance(node, yaml.SequenceNode) else ()):
-        source.record((*path, i), f"{source.name}:{item.start_mark.line + 1}")
-        _record_places(item, (*path, i), source, left)
+        for each in reversed(value.value) if isinstance(value, yaml.SequenceNode) else (value,):
+            if not isinstance(each, yaml.MappingNode):
+                raise ConstructorError(None, None, "expected a mapping for merging", each.start_mark)
+            merged |= _value(loader, each, path, source, left)
+    return merged | own
 
 
 def _key(node: yaml.Node) -> str:
     if not isinstance(node, yaml.ScalarNode) or node.tag.removeprefix(_TAG) not in ("str", "int", "merge"):
-        raise yaml.constructor.ConstructorError(None, None, "a key must be text (quote it)", node.start_mark)
+        raise ConstructorError(None, None, "a key must be text (quote it)", node.start_mark)
     return str(node.value)
 
 
@@ -237,7 +228,7 @@ def _parse(place: str) -> tuple[list[str], Any]:
     parts = [part.strip() for part in path.split(".")]
     if not equals or not all(parts):
         raise ConfigError("", "write --set key.of.the.setting=value, e.g. --set config.lr=1e-6", place)
-    return parts, parse_value(value, place)
+    return parts, load_text(value, place)[0]
 
 
 def _set(settings: dict[str, Any], path: list[str], value: Any, place: str) -> None:
@@ -267,12 +258,6 @@ def _record(source: Source, name: str, path: list[str], place: str) -> None:
 
 
 def read_experiments(path: str, overrides: Iterable[str] = ()) -> list[ExperimentSpec]:
-    """Read the experiments of a ``.yaml`` or ``.yml`` file; ``overrides`` are ``--set`` texts.
-
-    Raises: ConfigError: with file and line.
-    """
-    plain = path.removeprefix("file://")
-    if not plain.endswith((".yaml", ".yml")) and expanded(plain).is_file():
-        raise ConfigError("", f"{path} has no known ending; experiment files end in .yaml or .yml")
-    experiments, source = load_file(plain)
+    """Read the experiments of a file; ``overrides`` are ``--set`` texts. Raises: ConfigError: with file and line."""
+    experiments, source = load_file(path)
     return make_specs(apply_overrides(experiments, source, overrides), source)

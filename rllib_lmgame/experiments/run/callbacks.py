@@ -32,7 +32,6 @@ from ray.tune import Callback
 from ray.tune.logger import CSVLoggerCallback, JsonLoggerCallback
 
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.experiments.checks.resources import ResourceRequest
 from rllib_lmgame.experiments.results.files import ITERATION, RESULT_FILE, cut, json_lines
 from rllib_lmgame.experiments.results.outcome import cause, is_misconfigured
 from rllib_lmgame.experiments.run.signals import ENDINGS, leave_closed_output, set_handlers
@@ -49,7 +48,7 @@ class WaitingCallback(Callback):
     each trial that starts again. ``request`` is that of one trial, ``keys`` the settings that ask for it.
     """
 
-    def __init__(self, request: ResourceRequest, keys: str) -> None:
+    def __init__(self, request: Any, keys: str) -> None:
         self._request = request
         self._keys = f" ({keys})" if keys else ""
         self._next = time.monotonic() + SAY_EVERY_S
@@ -71,7 +70,7 @@ class WaitingCallback(Callback):
 
             self._next = now + SAY_EVERY_S
             if any(group["state"] == "PENDING" for group in ray.util.placement_group_table().values()):
-                free, asked = ray.available_resources(), self._request.total
+                free, asked = ray.available_resources(), self._request.required_resources
                 amounts = ", ".join(f"{asked[kind]:g} {kind} (free {free.get(kind, 0):g})" for kind in asked)
                 text = f"waiting for resources: a trial asks for {amounts}{self._keys}"
                 print(text, file=sys.stderr, flush=True)

@@ -20,7 +20,6 @@ ALIASES = {
 FIFO = "fifo"
 POPULATIONS = ("pbt", "pb2")
 """Schedulers whose trials take over one another's weights and settings."""
-PB2_NEEDS = "pip install GPy scikit-learn"
 
 
 def split_scheduler(setting: str | Mapping[str, Any] | None) -> tuple[str, dict[str, Any]]:
@@ -39,13 +38,6 @@ def split_scheduler(setting: str | Mapping[str, Any] | None) -> tuple[str, dict[
 def _name(text: str) -> str:
     lowered = text.lower().replace("-", "_")
     return ALIASES.get(lowered, lowered)
-
-
-def scheduler_class(name: str) -> type:
-    """The class of Tune's that ``name`` stands for."""
-    from ray.tune.schedulers import SCHEDULER_IMPORT
-
-    return _load({**SCHEDULER_IMPORT, **dict.fromkeys(ALIASES)}, name, "scheduler.type", "scheduler")
 
 
 def _load(table: Mapping[str, Any], name: str, key: str, what: str) -> Any:
@@ -72,8 +64,10 @@ def check_scheduler(setting: str | Mapping[str, Any] | None, checkpoints: Checkp
 
 def make_scheduler(setting: str | Mapping[str, Any] | None, wrap: Any = None) -> Any:
     """The scheduler of a setting: a name, or a mapping with ``type`` and arguments; ``wrap`` may derive its class."""
+    from ray.tune.schedulers import SCHEDULER_IMPORT
+
     name, arguments = split_scheduler(setting)
-    cls = scheduler_class(name)
+    cls = _load({**SCHEDULER_IMPORT, **dict.fromkeys(ALIASES)}, name, "scheduler.type", "scheduler")
     accepted = _accepted(cls, arguments, "scheduler", name)
     if name != FIFO and "metric" in accepted:
         _check_aim(arguments, "scheduler")
@@ -82,9 +76,7 @@ def make_scheduler(setting: str | Mapping[str, Any] | None, wrap: Any = None) ->
     try:
         return (wrap(cls) if wrap else cls)(**arguments)
     except Exception as error:  # Tune raises TuneError, RuntimeError and more for wrong arguments and missing packages.
-        install = f" ({PB2_NEEDS})" if name == "pb2" and "install" in str(error) else ""
-        why = str(error) or "its arguments do not fit together"
-        raise ConfigError("scheduler", f"{name}: {why}{install}") from error
+        raise ConfigError("scheduler", f"{name}: {str(error) or 'its arguments do not fit together'}") from error
 
 
 def _accepted(cls: type, given: Mapping[str, Any], key: str, name: str, ours: Sequence[str] = ()) -> list[str]:
