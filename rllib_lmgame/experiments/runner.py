@@ -264,7 +264,7 @@ def with_paths_of_here(config: Mapping[str, Any], entry: AlgorithmEntry | None) 
             if key in groups:
                 found[key] = with_absolute_paths(groups[key], each)
             elif key != "env_config":  # Of which a game of others says nothing.
-                found[key] = whole(each, {} if key in ("policies", OVERRIDES) else entry.groups)
+                found[key] = whole(each, {} if groups and key in ("policies", OVERRIDES) else entry.groups)
         for name in _texts(settings.get("env")) if "env_config" in found else ():
             if (group := options_of(name)) is not None:
                 found["env_config"] = with_absolute_paths(group, found["env_config"])

@@ -308,5 +308,5 @@ def test_yaml_passes_the_checks_of_a_run(
     for callback in callbacks or []:
         try:
             check_callbacks([callback])
-        except MissingDependencyError as missing:
-            assert callback["type"] in str(missing)
+        except ConfigError as missing:
+            assert f"pip install {callback['type']}" in str(missing)

@@ -25,7 +25,7 @@ from rllib_lmgame.experiments.checks import check, prompts
 from rllib_lmgame.experiments.checks.check import CheckedExperiment, check_experiments, check_quickly
 from rllib_lmgame.experiments.checks.dry_run import dry_run_lines
 from rllib_lmgame.experiments.checks.outside import dry_run_outside, stand_in_for_missing
-from rllib_lmgame.experiments.checks.resources import gpu_lines, request_of
+from rllib_lmgame.experiments.checks.resources import cards_of, request_of
 from rllib_lmgame.experiments.files.reading import apply_overrides, load_file, read_experiments
 from rllib_lmgame.experiments.spec import ExperimentSpec, make_specs
 from rllib_lmgame.learners.microbatch import MOST_TOKENS
@@ -215,7 +215,7 @@ def test_learners_have_a_group_for_every_minibatch() -> None:
 
 @each(TINY_FILES)
 def test_tiny_example_needs_two_cores_and_no_gpu(path: Path) -> None:
-    total = request_of(checked(path)).total
+    total = request_of(checked(path)).required_resources
     assert total.get("GPU", 0) == 0
     assert total["CPU"] <= 2
 
@@ -224,7 +224,7 @@ def test_tiny_example_needs_two_cores_and_no_gpu(path: Path) -> None:
 def test_gpu_example_uses_the_gpus_of_its_name(path: Path) -> None:
     named = int(re.search(r"-(\d+)gpu$", path.stem).group(1))  # type: ignore[union-attr]
     for experiment in checked_all(path):
-        assert request_of(experiment).total["GPU"] == pytest.approx(named)
+        assert request_of(experiment).required_resources["GPU"] == pytest.approx(named)
 
 
 GRL_TASKS = [
@@ -308,7 +308,6 @@ def test_gpu_example_fits_the_cards_it_names(path: Path) -> None:
 
 def fits(config: LMGameConfig, card: int) -> bool:
     """Whether every GPU of a run holds what is on it."""
-    lines = gpu_lines(config, footprint(config))
-    cards = [re.search(r"smallest card that fits has (\d+) GB", line) for line in lines]
+    cards = [smallest for _, smallest in cards_of(config, footprint(config))]
     assert cards
-    return all(found is not None and int(found.group(1)) <= card for found in cards)
+    return all(smallest is not None and smallest <= card for smallest in cards)

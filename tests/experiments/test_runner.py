@@ -77,7 +77,7 @@ def test_a_gpu_that_is_not_there_is_refused_before_ray_starts(no_ray, monkeypatc
     monkeypatch.setattr(resources, "request_of", lambda experiment: asked)
     spec = SimpleNamespace(name="mine", options=SimpleNamespace(storage_path=str(tmp_path)))
     config = SimpleNamespace(num_gpus_per_learner=1, run=SimpleNamespace(inference=None))
-    experiment = SimpleNamespace(spec=spec, configs=[config])
+    experiment = SimpleNamespace(spec=spec, configs=[config], algorithm=SimpleNamespace(own=False))
     with pytest.raises(
         ConfigError, match=r"mine: a trial asks for 1 GPU, there are 0 \(config\.num_gpus_per_learner: 1\)"
     ):

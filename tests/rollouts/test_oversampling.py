@@ -175,6 +175,7 @@ def test_an_iteration_is_what_finished_first(make_runner: MakeRunner) -> None:
         config=config,
         agent_mapper=AgentMapper(config),
         env_runner_group=group,
+        engine_groups={"player": None},
         _league=None,
         _needs_groups=False,
         _item_order=ItemOrder(0, "train"),

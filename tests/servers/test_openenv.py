@@ -13,7 +13,6 @@ import sys
 from pathlib import Path
 from textwrap import indent
 from typing import Any
-from unittest.mock import AsyncMock
 
 import aiohttp
 import pytest
@@ -167,9 +166,8 @@ def test_nonsense_is_answered_with_its_code_and_the_session_goes_on() -> None:
                 assert closed.type is aiohttp.WSMsgType.CLOSE and closed.data == 1009
 
     asyncio.run(talk())
-    of_no_key = AsyncMock(side_effect=ConfigError("", "no solver"))()
-    with pytest.raises(openenv.WireError, match="message: data: no solver"):
-        asyncio.run(openenv._played(of_no_key))
+    with pytest.raises(openenv.WireError, match="message: data: no solver"), openenv._said_on_the_wire():
+        raise ConfigError("", "no solver")
 
 
 def test_of_many_errors_a_few_are_told() -> None:
