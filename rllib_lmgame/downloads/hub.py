@@ -63,7 +63,9 @@ def listing(repository: str, revision: str) -> tuple[str, list[Any]]:
     Raises: ConfigError: the hub has it not, refuses it, or does not answer.
     """
     from huggingface_hub import HfApi, get_token
+    from huggingface_hub.utils import close_session
 
+    close_session()  # The hub may have closed a connection that was kept.
     kind = "dataset" if repository.startswith("datasets/") else "model"
     try:
         found = HfApi(endpoint=endpoint(), token=get_token()).repo_info(
