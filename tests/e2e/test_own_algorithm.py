@@ -71,7 +71,7 @@ def test_one_file_and_one_entry_are_enough(announce, ray_cluster, tiny_dict, tmp
     assert result["kept_episodes"] == 4 and result["phase"] == 1 and result["learners"]["player"]["trained_tokens"] > 0
     saved = json.loads((checkpoint / CONFIG_FILE).read_text())
     assert saved[RUN] == "SelectivePPO" and saved["selection"] == {"keep": 0.25}
-    _, read = open_checkpoint(checkpoint)
+    _, read = open_checkpoint(checkpoint, trust=True)
     assert type(read) is type(by_name.configs[0]) and read.run.selection.keep == 0.25
     assert evaluate_checkpoint(checkpoint, num_episodes=4, split="validation")["num_episodes"] == 4
 
