@@ -588,7 +588,7 @@ def test_vllm_and_learner_agree_on_states_and_narrow_values(model_type: str, mak
 @ENGINES
 def test_an_engine_in_bfloat16_is_as_near_as_it_rounds(kind: str, make_dir: Any) -> None:
     """To a learner in float32, whose weights it rounds as they come."""
-    check_agreement(kind, 64, make_dir("llama"), dtype="bfloat16", bounds=(1e-3, 0.05))
+    check_agreement(kind, 64, make_dir("llama"), dtype="bfloat16", bounds=(1e-3, 0.1))
 
 
 def check_agreement(
