@@ -167,7 +167,7 @@ def framework_us(
     try:
         for session in _sessions(runner, settings, len(plans)):
             session.trusted = in_place
-            runner.release(settings.games[0], session)
+            runner.hooks.release(settings.games[0], session)
         began = time.process_time()
         result = runner.play(plans, settings)
         seconds = time.process_time() - began
@@ -182,7 +182,7 @@ def _sessions(runner: TextGameEnvRunner, settings: PlaySettings, count: int) -> 
     from rllib_lmgame.envs.registry import make_session
 
     game = settings.games[0]
-    return [runner.free_session(game) or make_session(game.env, dict(game.env_config)) for _ in range(count)]
+    return [runner.hooks.free_session(game) or make_session(game.env, dict(game.env_config)) for _ in range(count)]
 
 
 # -- the update alone -----------------------------------------------------------------------------------------------
