@@ -70,7 +70,7 @@ WORKERS ?= 2
 # Ray gives its workers the lowest priority: they would wait for the tests beside them.
 test: export RAY_worker_niceness = 0
 
-test: $(VENV)/.all ## linter, type checker and all tests but the slow ones (about 9 minutes on two cores)
+test: $(VENV)/.all ## linter, type checker and all tests but the slow ones (about 8 minutes on two cores)
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync lint chromium
 	$(BIN)/python -m pytest -m "not slow" --numprocesses=$(WORKERS) --dist=worksteal --durations=20 --durations-min=3 $(PYTEST_ARGS)
 
