@@ -21,6 +21,7 @@ from rllib_lmgame.base.group import (
     build,
     check_value,
     declared,
+    given,
     key_below,
     limits,
     option,
@@ -210,11 +211,13 @@ def _check(options: ScheduleOptions, path: str) -> None:
         raise ConfigError(path, "needs either `points` or `values`")
     if options.points is not None:
         check_points(options.points, f"{path}.points")
+        _check_belongs(options, ("above", "below", "iterations"), path, "values")
         return
     if not options.values:
         raise ConfigError(f"{path}.values", "needs at least one value")
     for number, stage in enumerate(options.values):
         check_value(stage, float, limits(ge=-LARGEST, le=LARGEST), f"{path}.values[{number}]")
+    _check_belongs(options, ("type",), path, "points")
     if options.above is None:
         raise ConfigError(path, "`values` needs `above`: when the next stage begins")
     if options.by in COUNTERS:
@@ -224,6 +227,12 @@ def _check(options: ScheduleOptions, path: str) -> None:
 
 
 _KEYS = tuple(declared(ScheduleOptions))
+
+
+def _check_belongs(options: ScheduleOptions, keys: Sequence[str], path: str, form: str) -> None:
+    for key in keys:
+        if key in given(options) and getattr(options, key) is not None:
+            raise ConfigError(f"{path}.{key}", f"belongs to `{form}`, which is not given")
 
 
 def check_points(points: Points, path: str) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
 _LIBRARIES = {"rllib_lmgame", "gymnasium", "pettingzoo", *sys.stdlib_module_names}
+_PATH = re.compile(r"(?<![\w./:~-])(?:~|[A-Za-z]:)?(?:[/\\][^\s/\\'\"<>|,;:()\[\]]+)+[/\\](?=[^\s/\\])")
 
 
 def first_line(error: BaseException) -> str:
@@ -59,6 +61,11 @@ def shown(value: object, most: int = 100) -> str:
     """``value`` as it would be written in Python, of a long one the beginning alone."""
     text = repr(value) if not isinstance(value, str) else repr(value[: most + 1])
     return text if len(text) <= most + 2 else f"{text[:most]}..."
+
+
+def without_paths(text: str) -> str:
+    """``text`` with the folders of absolute paths left out: for somebody who is not to know this machine."""
+    return _PATH.sub("", text)
 
 
 def columns(rows: Sequence[Sequence[str]], left: int) -> list[str]:

@@ -311,7 +311,8 @@ class GameInPlay(PlayedEpisode):
 
     async def advance(self) -> None:
         self.views = await self._step(self.views)
-        self.stop_reason = self._reason()
+        if not self.views:
+            self.stop_reason = self._reason()
 
     async def _step(self, views: Views) -> Views:
         asked = {agent: view for agent, view in views.items() if agent not in self.ends}
@@ -338,7 +339,7 @@ class GameInPlay(PlayedEpisode):
         return {agent: await self.call("pass_action", self.session.pass_action, agent) for agent in absent}
 
     def _reason(self) -> StopReason:
-        """Why the episode has ended, if it has: what truncated it, a forfeit, or the end of its last players."""
+        """Why the episode has ended: what truncated it, a forfeit, or the end of its last players."""
         if self._broken_off is not None:
             return self._broken_off
         reasons = {end.stop_reason for end in self.ends.values() if end.step == len(self.steps)}

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rllib_lmgame.base.errors import ConfigError, did_you_mean
-from rllib_lmgame.base.text import shown
+from rllib_lmgame.base.text import shown, without_paths
 from rllib_lmgame.envs.contract.session import GameSession, Observation
 from rllib_lmgame.policies.scripted import SCRIPTED_PLAYERS
 from rllib_lmgame.rollouts.options import TextRolloutOptions
@@ -174,7 +174,7 @@ class ServedEpisode:
             raise GameLostError("the game was left")
         outcome = self._game.result()
         if isinstance(outcome, Failure):
-            raise GameLostError(f"the game is lost ({outcome.reason}): {outcome.message}")
+            raise GameLostError(without_paths(f"the game is lost ({outcome.reason}): {outcome.message}"))
         return self._end(outcome, before, rewards)
 
     def _end(self, outcome: PlayedEpisode, before: RemoteSeat | None, rewards: dict[str, float]) -> View:

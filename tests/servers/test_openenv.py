@@ -330,7 +330,7 @@ def test_a_game_that_hangs_or_raises_costs_its_own_session_alone() -> None:
             assert code == "EXECUTION_ERROR" and "the game is lost (timeout): " in message and "0.5" in message
             assert (await said(socket, "reset"))["type"] == "observation", "the session goes on"
             code, message = await refused(socket, "step", message="raise")
-            assert code == "EXECUTION_ERROR" and "RuntimeError: broken, see /srv/" in message
+            assert code == "EXECUTION_ERROR" and "RuntimeError: broken, see own data/x.txt or y" in message
             assert (await refused(socket, "step", message="win"))[0] == "EXECUTION_ERROR"
             served.pool.call_limit_s = 600.0
             await said(socket, "reset")

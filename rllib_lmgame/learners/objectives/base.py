@@ -26,7 +26,7 @@ import numpy as np
 import torch
 
 from rllib_lmgame.base.group import with_changes
-from rllib_lmgame.learners.advantages import advantage_inputs
+from rllib_lmgame.learners.advantages import advantage_inputs, monte_carlo_returns
 from rllib_lmgame.learners.critic import Critic
 from rllib_lmgame.learners.data.batching import MinibatchSize, PackedBatch, TokenBatch, dummy_batch
 from rllib_lmgame.learners.engines.torch_engine import (
@@ -241,8 +241,11 @@ class Objective:
         return True
 
     def critic_targets(self, update: ModuleUpdate) -> np.ndarray:
-        """What a critic's warm-up fits, float32 ``[A]``, behind :meth:`prepare`. All learners take part."""
-        raise NotImplementedError
+        """What a critic's warm-up fits, float32 ``[A]``, behind :meth:`prepare`: discounted returns. All take part."""
+        settings = update.settings
+        return monte_carlo_returns(
+            advantage_inputs(update.batch, gamma=settings.gamma, lam=settings.lam, ranks=update.ranks)
+        )
 
     def forward_flags(self, update: ModuleUpdate) -> dict[str, Any]:
         """Arguments of the forward pass with gradient."""
