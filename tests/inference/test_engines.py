@@ -587,8 +587,11 @@ def test_vllm_and_learner_agree_on_states_and_narrow_values(model_type: str, mak
 
 @ENGINES
 def test_an_engine_in_bfloat16_is_as_near_as_it_rounds(kind: str, make_dir: Any) -> None:
-    """To a learner in float32, whose weights it rounds as they come."""
-    check_agreement(kind, 64, make_dir("llama"), dtype="bfloat16", bounds=(1e-3, 0.05))
+    """To a learner in float32, whose weights it rounds as they come.
+
+    Rounding comes to 0.03 to 0.07, by the weights that are drawn; weights of before differ by 1.4 to 3.6.
+    """
+    check_agreement(kind, 64, make_dir("llama"), dtype="bfloat16", bounds=(1e-3, 0.1))
 
 
 def check_agreement(
