@@ -99,7 +99,7 @@ def measured(arguments: argparse.Namespace, threads: int, max_staleness: int) ->
         {
             "num_env_runners": 1,
             "async_rollouts": {"max_staleness": max_staleness},
-            "token_ppo": {"num_threads": threads, "max_logprob_diff": None},
+            "training": {"num_threads": threads, "max_logprob_diff": None},
         }
     )
     algorithm = config.build_algo()

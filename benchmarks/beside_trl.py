@@ -240,7 +240,7 @@ def make_config(model: str, groups: int, threads: int, seed: int) -> Any:
             "num_threads": threads,
         },
         "text_rollouts": {"episodes_per_iteration": games, "group_size": GROUP},
-        "token_ppo": {"num_minibatches": 1, "num_threads": threads},
+        "training": {"num_minibatches": 1, "num_threads": threads},
         "num_envs_per_env_runner": games,
         "lr": LR,  # The model stays nearly as it is: replies keep their length.
         "grad_clip": 1.0,

@@ -108,8 +108,8 @@ def settings(method: str, seed: int, turns: int, model: str, teacher: str) -> di
     common |= {
         "config.env_config.min_distance": 3,
         "config.num_learners": 0,
-        "config.token_ppo.ema_decay": None,
-        "config.token_ppo.advantage_estimator": estimator,
+        "config.training.ema_decay": None,
+        "config.training.advantage_estimator": estimator,
         "config.text_rollouts.group_size": GROUP if plugins.ESTIMATORS.class_of(estimator).needs_groups else 1,
     }
     if method == "lora":

@@ -246,7 +246,7 @@ def make_config(arguments: argparse.Namespace) -> Any:
         },
         "inference": {"engine": "vllm", "max_num_seqs": 2 * GAMES, "num_threads": arguments.threads},
         "text_rollouts": {"episodes_per_iteration": GAMES, "reward_scale": 0.1},
-        "token_ppo": {"num_minibatches": arguments.minibatches},
+        "training": {"num_minibatches": arguments.minibatches},
         "num_envs_per_env_runner": GAMES,
         "lr": 1e-5,  # The model stays as random as it is: replies keep their length.
     }

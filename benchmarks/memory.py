@@ -119,7 +119,7 @@ def case(model: Model, directory: str, estimator: str, rank: int | None) -> dict
         "lora": rank and {"r": rank},
         "episodes": max(4, 2 * model.microbatch // (PROMPT + REPLY)),
         "tokens": (PROMPT, REPLY),
-        "token_ppo": {
+        "training": {
             "max_tokens_per_microbatch": model.microbatch,
             "head_chunk_tokens": model.chunk,
             "advantage_estimator": estimator,

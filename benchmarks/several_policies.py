@@ -163,7 +163,7 @@ def make_config(kind: str, arguments: argparse.Namespace) -> Any:
             "constrained_decoding": True,
             "episode_log": "off",
         },
-        "token_ppo": {"num_minibatches": 4, "critic": {"target": "monte_carlo"}},
+        "training": {"num_minibatches": 4, "critic": {"target": "monte_carlo"}},
         "num_env_runners": 0,
         "num_envs_per_env_runner": arguments.games,
         "lr": 1e-6,

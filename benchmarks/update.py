@@ -87,8 +87,8 @@ def make_model(directory: str) -> None:
     Qwen2ForCausalLM(config).save_pretrained(directory)
 
 
-def make_learner(directory: str, *, critic: bool = True, **token_ppo: Any) -> Any:
-    """A local learner without an algorithm around it; ``token_ppo`` are its options."""
+def make_learner(directory: str, *, critic: bool = True, **training: Any) -> Any:
+    """A local learner without an algorithm around it; ``training`` are its options."""
     import gymnasium as gym
     from ray.rllib.algorithms.ppo import PPOConfig
     from ray.rllib.core.rl_module.multi_rl_module import MultiRLModuleSpec
@@ -108,7 +108,7 @@ def make_learner(directory: str, *, critic: bool = True, **token_ppo: Any) -> An
     config.multi_agent(policies={"player"}, policy_mapping_fn=lambda *a, **k: "player")
     config.learners(num_learners=0, learner_class=LMGameLearner, add_default_connectors_to_learner_pipeline=False)
     config.training(lr=1e-4, grad_clip=1.0, num_epochs=1, use_kl_loss=False)
-    config.run = run_class(PPO)().with_values({"token_ppo": token_ppo})
+    config.run = run_class(PPO)().with_values({"training": training})
     module_spec = MultiRLModuleSpec(rl_module_specs={"player": spec})
     learner = LMGameLearner(config=config, module_spec=module_spec)
     learner.build()

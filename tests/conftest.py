@@ -68,7 +68,7 @@ TINY_CONFIG: dict[str, Any] = {
         "request_timeout_s": 120.0,
     },
     "text_rollouts": {"episodes_per_iteration": 16, "format_penalty": -1.0, "reward_scale": 0.1},
-    "token_ppo": {"num_minibatches": 2, "critic": {"target": "monte_carlo"}},
+    "training": {"num_minibatches": 2, "critic": {"target": "monte_carlo"}},
     "num_env_runners": 0,
     "num_envs_per_env_runner": 16,
     "evaluation_duration": 8,

@@ -257,7 +257,7 @@ class LMGameAlgorithm(PPO):
     def push_weights(self, use: WeightUse = WeightUse.TRAINING) -> None:
         """Send the learners' weights to the engines, if there are any; their version is the number of updates.
 
-        ``use`` decides whether averaged weights go (``token_ppo.ema_decay``).
+        ``use`` decides whether averaged weights go (``training.ema_decay``).
         """
         for module_id in self.config.trained_policies() if self.engine_groups else ():
             push_from_learners(self.learner_group, self.engine_groups[module_id], module_id, self._policy_version, use)
@@ -370,7 +370,7 @@ class LMGameAlgorithm(PPO):
             episodes=list(episodes),
             modules=self.config.trained_policies(),
             needs_groups=needs_groups,
-            share_prompts=self.config.run.token_ppo.share_prompts,
+            share_prompts=self.config.run.training.share_prompts,
         )
 
     def after_update(self, results: list[dict[str, Any]]) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 from ray.rllib.algorithms.ppo import PPOConfig
 from ray.rllib.callbacks.callbacks import RLlibCallback
 from ray.rllib.core.rl_module.multi_rl_module import MultiRLModuleSpec
@@ -52,6 +54,11 @@ CONFIG_FILE = "lmgame_config.json"
 RUN = "run"
 """Key in that file which names the algorithm the configuration belongs to, as in an experiment's file."""
 
+
+_TRAINING_OF_RLLIB = {
+    name for each in (PPOConfig, AlgorithmConfig) for name in inspect.signature(each.training).parameters
+}
+"""Arguments of RLlib's ``training()``; others are options of the ``training`` section."""
 
 _OF_EVALUATION = ("explore", "rollout_fragment_length")
 """Settings without effect that RLlib itself changes in the configuration of its evaluations."""
@@ -144,10 +151,6 @@ class LMGameConfig(PPOConfig):
         """How episodes are played: :class:`~rllib_lmgame.rollouts.options.TextRolloutOptions`."""
         return self.set_section("text_rollouts", options)
 
-    def token_ppo(self, **options: Any) -> Self:
-        """The token-level update: :class:`~rllib_lmgame.learners.options.TokenPPOOptions`."""
-        return self.set_section("token_ppo", options)
-
     def deepspeed(self, config: Mapping[str, Any] | None = None, **options: Any) -> Self:
         """Put a DeepSpeed engine into each learner; no configuration at all turns it off.
 
@@ -179,9 +182,15 @@ class LMGameConfig(PPOConfig):
         return self
 
     def training(self, *, model: Any = NotProvided, **options: Any) -> Self:
-        """As RLlib's. Raises: ConfigError: for another ``model``, which RLlib would change in place."""
+        """As RLlib's, and the ``training`` section: :class:`~rllib_lmgame.learners.options.TrainingOptions`.
+
+        Raises: ConfigError: for another ``model``, which RLlib would change in place.
+        """
         if model is not NotProvided and {**self.model, **model} != self.model:
             raise ConfigError("config.model", f"has no effect here; {INSTEAD['model']}")
+        section = {name: options.pop(name) for name in [*options] if name not in _TRAINING_OF_RLLIB}
+        if section:
+            self.set_section("training", section)
         super().training(**options)
         return self
 
@@ -338,7 +347,7 @@ class LMGameConfig(PPOConfig):
         found = {}
         for policy in self.trained_policies():
             own = self.run.policy(policy)
-            found[policy] = own.token_ppo.max_row_tokens or own.language_model.context_length
+            found[policy] = own.training.max_row_tokens or own.language_model.context_length
         return found
 
     def learns_observations(self, policy: str) -> bool:
@@ -347,7 +356,7 @@ class LMGameConfig(PPOConfig):
             return False
         taught = self.run.supervised_stage
         weight = 0.0 if taught is None else taught.env_token_loss_weight
-        return max(weight, self.run.policy(policy).token_ppo.env_token_loss_weight) > 0
+        return max(weight, self.run.policy(policy).training.env_token_loss_weight) > 0
 
     def agent_to_module_mapping(self) -> MappingFn:
         """The mapping function from seats to policies."""
@@ -420,13 +429,13 @@ class LMGameConfig(PPOConfig):
 
     @property
     def use_kl_loss(self) -> bool:
-        """RLlib's: whether there is a ``token_ppo.kl``. Setting it puts the default one there, or takes it away."""
-        return "run" in vars(self) and self.run.token_ppo.kl is not None
+        """RLlib's: whether there is a ``training.kl``. Setting it puts the default one there, or takes it away."""
+        return "run" in vars(self) and self.run.training.kl is not None
 
     @use_kl_loss.setter
     def use_kl_loss(self, on: bool) -> None:
         if "run" in vars(self) and on != self.use_kl_loss:  # RLlib sets it before there are options.
-            self.change({"token_ppo": {"kl": {} if on else None}})
+            self.change({"training": {"kl": {} if on else None}})
 
     @PPOConfig.train_batch_size_per_learner.getter
     def train_batch_size_per_learner(self) -> int:

@@ -21,7 +21,7 @@ class LMGameGRPOConfig(LMGamePPOConfig):
 
     def __init__(self, algo_class: type | None = None) -> None:
         super().__init__(algo_class)
-        self.token_ppo(advantage_estimator="grpo")
+        self.training(advantage_estimator="grpo")
         self.text_rollouts(group_size=8)
         self.entropy_coeff = 0.0
 

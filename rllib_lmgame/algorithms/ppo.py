@@ -90,8 +90,7 @@ class LMGamePPOConfig(LMGameConfig):
             .language_model(model="Qwen/Qwen2.5-0.5B-Instruct")
             .inference(num_engines=1)
             .text_rollouts(episodes_per_iteration=128)
-            .token_ppo(policy_loss={"clip_high": 0.28})
-            .training(lr=1e-6)
+            .training(lr=1e-6, policy_loss={"clip_high": 0.28})
         )
     """
 
@@ -284,7 +283,7 @@ class LMGamePPO(LMGameAlgorithm):
         """Whether the later ``iteration`` may be played with what is there now: its settings are known, too."""
         follows_next = iteration == self._rl_iteration + 1
         for key, options in self.config.run.schedules.items():
-            if key in SCHEDULED_KEYS or key.startswith(("token_ppo.", "teacher.")) or options.by == RL_ITERATION:
+            if key in SCHEDULED_KEYS or key.startswith(("training.", "teacher.")) or options.by == RL_ITERATION:
                 continue
             if not follows_next or (options.points is not None and options.by not in COUNTERS):
                 return False  # Stages go on seldom.
@@ -345,12 +344,12 @@ class LMGamePPO(LMGameAlgorithm):
         for policy in [name for name in self.config.trained_policies() if name not in self._gaps_checked]:
             if not self.metrics.peek((LEARNER_RESULTS, policy, "trained_tokens"), default=0.0) > 0:
                 continue  # It was not updated: NaN, or nothing yet.
-            most = self.config.get_config_for_module(policy).run.token_ppo.max_logprob_diff
+            most = self.config.get_config_for_module(policy).run.training.max_logprob_diff
             gap = float(self.metrics.peek((LEARNER_RESULTS, policy, "logprob_diff_mean"), default=0.0))
             if most is not None and (math.isnan(gap) or gap > most):
                 other = "transformers" if self.config.run.inference.engine.type == "vllm" else "vllm"
                 raise ConfigError(
-                    "config.token_ppo.max_logprob_diff",
+                    "config.training.max_logprob_diff",
                     f"{policy}: the log-probabilities of the sampled tokens differ by {gap:.2g} between engine and "
                     f"learner, on average; PPO would train on noise. Try inference.engine: {other}, inference.dtype: "
                     "float32, top_p: 1 and top_k: 0; null trains all the same",

@@ -43,9 +43,9 @@ from rllib_lmgame.rollouts.game_calls import opened
 
 _OF_ONE = (
     *(*SCHEDULED_KEYS, "kl_coeff", "kl_target", "grad_clip", "grad_clip_by", "seed", "learner_config_dict"),
-    *("token_ppo", "text_rollouts", "text_rollouts.reward_scale"),
+    *("training", "text_rollouts", "text_rollouts.reward_scale"),
 )
-"""What an update reads, beside the options of ``token_ppo``: it can be one policy's own."""
+"""What an update reads, beside the options of ``training``: it can be one policy's own."""
 
 
 @contextmanager
@@ -134,7 +134,7 @@ def check_overrides(config: Any) -> None:
         except (ValueError, TypeError, AttributeError) as error:  # RLlib's own words, which name no policy.
             problem = ConfigError(path, str(error).strip().split("\n")[0])
         for key in sorted(config.run.own_keys(policy)) if config.entry in OWN.values() else ():
-            within = key.startswith(("token_ppo.", "learner_config_dict.")) and key != "token_ppo.num_threads"
+            within = key.startswith(("training.", "learner_config_dict.")) and key != "training.num_threads"
             if key not in _OF_ONE and not within:
                 where = f"policies.{policy}.{key}" if key == "language_model" else key
                 raise ConfigError(f"{path}.{key}", INSTEAD.get(key, f"cannot be a policy's own; set config.{where}"))

@@ -236,7 +236,7 @@ def _in(module: str, **classes: str) -> dict[str, str]:
 
 
 ESTIMATORS = Registry(
-    "token_ppo.advantage_estimator",
+    "training.advantage_estimator",
     "advantage estimator",
     {
         **_in("learners.advantages.base", gae="GAE", turn_gae="TurnGAE", bilevel_gae="BilevelGAE"),
@@ -251,7 +251,7 @@ ESTIMATORS = Registry(
 
 
 POLICY_LOSSES = Registry(
-    "token_ppo.policy_loss",
+    "training.policy_loss",
     "policy loss",
     _in(
         "learners.losses.policy", clip="Clip", cispo="CISPO", gspo="GSPO", gspo_trajectory="GSPOTrajectory", dppo="DPPO"
@@ -261,7 +261,7 @@ POLICY_LOSSES = Registry(
     base="rllib_lmgame.learners.losses.policy:PolicyLoss",
 )
 AGGREGATIONS = Registry(
-    "token_ppo.aggregation",
+    "training.aggregation",
     "aggregation",
     _in(
         "learners.losses.policy", token_mean="TokenMean", sequence_mean="SequenceMean", constant_length="ConstantLength"

@@ -26,7 +26,7 @@ from rllib_lmgame.learners.options import (
     ReturnValueOptions,
     TargetValueOptions,
     TeacherOptions,
-    TokenPPOOptions,
+    TrainingOptions,
 )
 from rllib_lmgame.policies.options import LanguageModelOptions
 from rllib_lmgame.rollouts.options import DataSelectionOptions, TextRolloutOptions
@@ -102,7 +102,7 @@ class Section:
     played: bool = False
 
 
-TOKEN_PPO = "token_ppo"
+TRAINING = "training"
 SUPERVISED = "supervised"
 PREFERENCES = "dpo"
 ACTION_VALUES = "action_values"
@@ -112,9 +112,9 @@ COMMON_SECTIONS: Mapping[str, Section] = {
     "language_model": Section(LanguageModelOptions, played=True),
     "inference": Section(InferenceOptions, played=True),
     "text_rollouts": Section(TextRolloutOptions, played=True),
-    TOKEN_PPO: Section(TokenPPOOptions),
+    TRAINING: Section(TrainingOptions),
 }
-"""Sections that an algorithm has unless it says otherwise; it may leave ``token_ppo`` out."""
+"""Sections that an algorithm has unless it says otherwise; it may leave ``training`` out."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ class AlgorithmEntry:
 
     Attributes:
         algorithm, config: Import paths of classes derived from ``LMGameAlgorithm`` and ``LMGameConfig``.
-        sections: :data:`COMMON_SECTIONS` and its own; ``token_ppo`` only if it is read.
+        sections: :data:`COMMON_SECTIONS` and its own; ``training`` only if it is read.
         learned_by: The section of an update, whose group says what the update needs by ``needs_critic``,
             ``needs_reference`` and ``compares`` (the option that compares a group's episodes); nothing without them.
         metrics: Extra top-level numbers in every result (NaN if absent), which ``stop`` may name.
@@ -138,10 +138,10 @@ class AlgorithmEntry:
     sections: Mapping[str, Section] = field(default_factory=lambda: dict(COMMON_SECTIONS))
     metrics: tuple[str, ...] = ()
     learner_metrics: tuple[str, ...] = LEARNER_COLUMNS
-    learned_by: str = TOKEN_PPO
+    learned_by: str = TRAINING
 
     def __post_init__(self) -> None:
-        common = {name: each for name, each in COMMON_SECTIONS.items() if name != TOKEN_PPO or name in self.sections}
+        common = {name: each for name, each in COMMON_SECTIONS.items() if name != TRAINING or name in self.sections}
         if wrong := [name for name, section in common.items() if self.sections.get(name) != section]:
             raise ConfigError("run", f"{self.name!r} lacks {', '.join(wrong)}; write {{**COMMON_SECTIONS, ...}}")
         if taken := sorted(set(self.sections) & set(FLAT_KEYS)):

@@ -73,7 +73,7 @@ class RLlibOptions(Group):
         0.001, "Weight of the entropy bonus, or a schedule.", ge=0
     )
     kl_coeff: float = option(
-        0.001, "Initial weight of the penalty `token_ppo.kl`; RLlib adapts it to `kl_target`.", ge=0
+        0.001, "Initial weight of the penalty `training.kl`; RLlib adapts it to `kl_target`.", ge=0
     )
     kl_target: float = option(
         0.01, "The coefficient is raised by half above twice this KL, and halved below half of it.", gt=0
@@ -230,18 +230,18 @@ TAKEN = frozenset(_TAKEN.split())
 """RLlib's other keys that a file may set; its remaining ones do nothing here."""
 
 INSTEAD = {
-    "clip_param": "set token_ppo.policy_loss.clip_low and token_ppo.policy_loss.clip_high",
-    "vf_clip_param": "set token_ppo.critic.clip",
-    "use_gae": "set token_ppo.advantage_estimator",
-    "use_critic": "set token_ppo.advantage_estimator",
+    "clip_param": "set training.policy_loss.clip_low and training.policy_loss.clip_high",
+    "vf_clip_param": "set training.critic.clip",
+    "use_gae": "set training.advantage_estimator",
+    "use_critic": "set training.advantage_estimator",
     "train_batch_size": "a batch is made of whole episodes; set text_rollouts.episodes_per_iteration",
     "train_batch_size_per_learner": "a batch is made of whole episodes; set text_rollouts.episodes_per_iteration",
     "rollout_fragment_length": "episodes are played to their end; set text_rollouts.episodes_per_iteration",
-    "minibatch_size": "set token_ppo.num_minibatches",
+    "minibatch_size": "set training.num_minibatches",
     "model": "set language_model",
     "num_gpus": "set num_gpus_per_learner, and inference.num_gpus_per_engine for the engines",
     "clip_rewards": "set text_rollouts.reward_scale",
-    "optimizer": "the optimizer is AdamW; set lr, token_ppo.adam_betas and token_ppo.weight_decay",
+    "optimizer": "the optimizer is AdamW; set lr, training.adam_betas and training.weight_decay",
     "explore": "set inference.temperature, or evaluation_config.explore",
     "custom_evaluation_function": "set evaluation_config.measures to a measure of your own",
     "input": "files are read by warm_start.data, or by supervised.data of LMGameSFT",
@@ -252,7 +252,7 @@ INSTEAD = {
     "learner_class": "write an algorithm of your own, whose updates have another objective",
     "env_to_module_connector": "set language_model: it writes the prompts",
     "module_to_env_connector": "set language_model.reply_format to one of your own",
-    "learner_connector": "set token_ppo.advantage_estimator to one of your own",
+    "learner_connector": "set training.advantage_estimator to one of your own",
     "action_mask_key": "set text_rollouts.constrained_decoding",
     "observation_filter": "observations are texts",
     "normalize_actions": "actions are texts",
@@ -278,14 +278,14 @@ OTHER_NAMES = {
     "gae_lambda": "lambda",
     "ent_coef": "entropy_coeff",
     "vf_coef": "vf_loss_coeff",
-    "kl_coef": "token_ppo.kl.coef",
-    "beta": "token_ppo.kl.coef",
+    "kl_coef": "training.kl.coef",
+    "beta": "training.kl.coef",
     "ppo_epochs": "num_epochs",
     "num_ppo_epochs": "num_epochs",
     "num_train_epochs": "num_epochs",
-    "clip_range": "token_ppo.policy_loss.clip_high",
-    "cliprange": "token_ppo.policy_loss.clip_high",
-    "epsilon": "token_ppo.policy_loss.clip_high",
+    "clip_range": "training.policy_loss.clip_high",
+    "cliprange": "training.policy_loss.clip_high",
+    "epsilon": "training.policy_loss.clip_high",
     "num_generations": "text_rollouts.group_size",
 }
 """What other trainers (Transformers, TRL, Stable-Baselines3) call the same thing."""

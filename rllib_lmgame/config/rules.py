@@ -90,15 +90,15 @@ def asked_teacher(s: RunConfig, f: Any) -> Found:
 
 def row_lengths(s: RunConfig, f: Any) -> Found:
     """A row holds a reply and its prompt."""
-    rows, most = s.token_ppo.max_row_tokens, s.language_model.max_tokens_per_turn
+    rows, most = s.training.max_row_tokens, s.language_model.max_tokens_per_turn
     if rows is not None and rows < most + 1:
         say = f"{rows} cannot hold one reply of language_model.max_tokens_per_turn={most} and its prompt"
-        yield Broken("token_ppo.max_row_tokens", say)
+        yield Broken("training.max_row_tokens", say)
 
 
 def scheduled(s: RunConfig, f: Any) -> Found:
     """What else would set an option that follows a schedule."""
-    estimator = s.token_ppo.advantage_estimator
+    estimator = s.training.advantage_estimator
     if s.follows("text_rollouts.reward_scale") and estimator.keeps_baseline:
         say = f"cannot change beside {estimator.type} of {s.name}, whose running baselines are in scaled rewards"
         yield Broken("text_rollouts.reward_scale", say)
@@ -189,8 +189,8 @@ def async_rollouts(s: RunConfig, f: Any) -> Found:
     if s.text_rollouts.deterministic is True:
         say = "contradicts text_rollouts.deterministic: when a reply is asked for decides on its weights; leave one out"
         yield Broken(key, say)
-    if any(s.policy(name).token_ppo.importance_sampling is None for name in s.trained_policies()):
-        yield Broken(key, "needs token_ppo.importance_sampling, which corrects for replies of older weights")
+    if any(s.policy(name).training.importance_sampling is None for name in s.trained_policies()):
+        yield Broken(key, "needs training.importance_sampling, which corrects for replies of older weights")
     if s.inference.sleep_during_update:
         yield Broken(key, "does not go with inference.sleep_during_update: engines that sleep play no games")
     if s.num_env_runners == 0 and not f.in_evaluation:
@@ -208,7 +208,7 @@ def league(s: RunConfig, f: Any) -> Found:
         say = f"{own.forgotten.share:g} and self_play_share={own.self_play_share:g} are more than 1 together"
         yield Broken("league.forgotten.share", say)
     if own.averaged_snapshots and not s.averages:
-        yield Broken("league.averaged_snapshots", "needs averaged weights: set config.token_ppo.ema_decay")
+        yield Broken("league.averaged_snapshots", "needs averaged weights: set config.training.ema_decay")
     if own.self_play_share < 1 and own.opponent_engines < len(learning):
         yield Broken("league.opponent_engines", f"each policy needs one; set at least {len(learning)}")
     if own.max_members < len(learning):

@@ -27,7 +27,7 @@ from rllib_lmgame.config.algorithms import (
     OWN,
     PREFERENCES,
     SUPERVISED,
-    TOKEN_PPO,
+    TRAINING,
     AlgorithmEntry,
     AsyncRolloutOptions,
 )
@@ -43,7 +43,7 @@ from rllib_lmgame.config.rllib import (
 from rllib_lmgame.datasets.options import SupervisedOptions
 from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.league.options import LeagueOptions, is_league
-from rllib_lmgame.learners.options import TeacherOptions, TokenPPOOptions
+from rllib_lmgame.learners.options import TeacherOptions, TrainingOptions
 from rllib_lmgame.policies.options import LANGUAGE_MODEL, LanguageModelOptions, PlayerOptions
 from rllib_lmgame.rollouts.options import DataSelectionOptions, GameConfig, TextRolloutOptions, game_of_env
 
@@ -72,7 +72,7 @@ class RunConfig(RLlibOptions, OtherOptions):
         language_model: LanguageModelOptions = LanguageModelOptions()
         inference: InferenceOptions = InferenceOptions()
         text_rollouts: TextRolloutOptions = TextRolloutOptions()
-        token_ppo: TokenPPOOptions = TokenPPOOptions()
+        training: TrainingOptions = TrainingOptions()
         data_selection: DataSelectionOptions = DataSelectionOptions()
         async_rollouts: AsyncRolloutOptions = AsyncRolloutOptions()
         league: LeagueOptions | None = None
@@ -147,7 +147,7 @@ class RunConfig(RLlibOptions, OtherOptions):
         return key in self.schedules
 
     def value(self, key: str) -> Any:
-        """The value of a dotted key (``token_ppo.policy_loss.clip_high``); ``None`` if its section or group is off."""
+        """The value of a dotted key (``training.policy_loss.clip_high``); ``None`` if its section or group is off."""
         return value_at(self, key)
 
     @property
@@ -251,9 +251,9 @@ class RunConfig(RLlibOptions, OtherOptions):
 
     @property
     def averages(self) -> bool:
-        """Whether evaluation and export use averaged weights (``token_ppo.ema_decay``) of any policy."""
-        by_ppo = self.entry.learned_by == TOKEN_PPO
-        return by_ppo and any(self.policy(name).token_ppo.ema_decay is not None for name in self.trained_policies())
+        """Whether evaluation and export use averaged weights (``training.ema_decay``) of any policy."""
+        by_ppo = self.entry.learned_by == TRAINING
+        return by_ppo and any(self.policy(name).training.ema_decay is not None for name in self.trained_policies())
 
     @property
     def plays(self) -> bool:
@@ -320,7 +320,7 @@ class RunConfig(RLlibOptions, OtherOptions):
 
 
 ABSENT: Mapping[str, Any] = {
-    TOKEN_PPO: TokenPPOOptions(),
+    TRAINING: TrainingOptions(),
     "data_selection": DataSelectionOptions(),
     "async_rollouts": AsyncRolloutOptions(),
     **dict.fromkeys(("league", "teacher", "warm_start", SUPERVISED, PREFERENCES, "agentevol", ACTION_VALUES)),

@@ -36,7 +36,7 @@ class LeagueOptions(Group):
         ForgottenOptions(), "Matches against members no longer beaten; null: none."
     )
     snapshot_every: int = option(10, "PPO iterations between snapshots; the first is of the initial weights.", ge=1)
-    averaged_snapshots: bool = option(False, "Members have the averaged weights (`token_ppo.ema_decay`).")
+    averaged_snapshots: bool = option(False, "Members have the averaged weights (`training.ema_decay`).")
     max_members: int = option(32, "Most members; the oldest one leaves for every further one.", ge=1, le=100_000)
     payoff_decay: float = option(0.9, "Factor on earlier results when those of an iteration are added.", ge=0, le=1)
     opponent_engines: int = option(

@@ -86,7 +86,7 @@ class LearnerStateMixin:
             if tokens != found:
                 logger.warning(
                     "%s goes on with the checkpoint's micro-batches of %d tokens; what is free here is for %d "
-                    "(token_ppo.max_tokens_per_microbatch sets another number)",
+                    "(training.max_tokens_per_microbatch sets another number)",
                     *(mid, tokens, found),
                 )
                 self._microbatch_tokens[mid] = tokens

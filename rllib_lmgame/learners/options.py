@@ -34,7 +34,7 @@ COEFF_RANGE = 100.0
 
 
 class WarmupOptions(Group):
-    """``token_ppo.critic.warmup``: first iterations, in which only the value function is trained."""
+    """``training.critic.warmup``: first iterations, in which only the value function is trained."""
 
     type: str = option(
         "fit", "`fit`: ridge regression of the head's last layer; `gradient`: all of it.", choices=("fit", "gradient")
@@ -43,7 +43,7 @@ class WarmupOptions(Group):
 
 
 class CriticOptions(Group):
-    """``token_ppo.critic``: the value function."""
+    """``training.critic``: the value function."""
 
     target: str = option(
         "monte_carlo", "`monte_carlo`: the return of lambda 1; `gae`: that of `lambda`.", choices=("gae", "monte_carlo")
@@ -57,7 +57,7 @@ class CriticOptions(Group):
 
 
 class MaskOptions(Group):
-    """``token_ppo.importance_sampling.mask``: `{low: 0.5, high: 5}` with `cap: 5` is IcePop."""
+    """``training.importance_sampling.mask``: `{low: 0.5, high: 5}` with `cap: 5` is IcePop."""
 
     low: float = option(REQUIRED, "Tokens whose ratio of learner to sampler is less are left out.", ge=0, le=1)
     high: float = option(REQUIRED, "Tokens whose ratio is more are left out.", ge=1)
@@ -65,7 +65,7 @@ class MaskOptions(Group):
 
 
 class ImportanceSamplingOptions(Group):
-    """``token_ppo.importance_sampling``: weights between sampler and learner."""
+    """``training.importance_sampling``: weights between sampler and learner."""
 
     cap: Scheduled[float | None] = option(
         2.0, "Cap of the truncated importance weight (not with `policy_loss: dppo`); null: no weights.", gt=0
@@ -110,11 +110,11 @@ class RefreshedReference(InitialReference):
         return updates % self.every == 0
 
 
-REFERENCES = Registry.of("token_ppo.kl.reference", "reference", InitialReference, EMAReference, RefreshedReference)
+REFERENCES = Registry.of("training.kl.reference", "reference", InitialReference, EMAReference, RefreshedReference)
 
 
 class KLOptions(Group):
-    """``token_ppo.kl``: the penalty to a reference model.
+    """``training.kl``: the penalty to a reference model.
 
     The coefficient `c` is in the unit of the advantages. Where these are not divided by their deviation
     (`normalize_advantages: center_role` or `none`), its strength in the game's own points is
@@ -138,8 +138,8 @@ class KLOptions(Group):
     )
 
 
-class TokenPPOOptions(Group):
-    """The ``token_ppo`` section."""
+class TrainingOptions(Group):
+    """The ``training`` section."""
 
     advantage_estimator: Annotated[Any, ESTIMATORS] = option(
         "gae", "Advantage estimator, with its own options: `{type: gigpo, step_weight: 0.5}`."
@@ -203,8 +203,8 @@ class TokenPPOOptions(Group):
     def compares(self) -> str | None:
         """The option that compares the episodes of a group, if one does."""
         if self.advantage_estimator.needs_groups:
-            return f"token_ppo.advantage_estimator `{self.advantage_estimator.type}`"
-        return f"token_ppo.normalize_advantages `{GROUP}`" if self.normalize_advantages == GROUP else None
+            return f"training.advantage_estimator `{self.advantage_estimator.type}`"
+        return f"training.normalize_advantages `{GROUP}`" if self.normalize_advantages == GROUP else None
 
     @property
     def microbatch(self) -> int | None:
@@ -283,14 +283,14 @@ def critic_difference(origin: str, policy: str, *, there: bool) -> str:
     """What to say of weights of a policy with a value function (``there``) where the run has none, or without one."""
     kinds = {True: "a value function", False: "no value function"}
     return (
-        f"{origin}: {policy} has {kinds[there]} there and {kinds[not there]} here; set a token_ppo.advantage_estimator "
+        f"{origin}: {policy} has {kinds[there]} there and {kinds[not there]} here; set a training.advantage_estimator "
         "of the same kind, or begin with the checkpoint's hf/ as language_model.model"
     )
 
 
 def learner_threads(config: Any) -> int | None:
     """CPU threads of each learner; ``None`` leaves them. Once started, ``config.learner_threads`` is ``auto``."""
-    asked, reserved = config.run.token_ppo.num_threads, config.num_cpus_per_learner
+    asked, reserved = config.run.training.num_threads, config.num_cpus_per_learner
     if isinstance(asked, int):
         return asked
     found = getattr(config, "learner_threads", None) if asked == AUTO else None

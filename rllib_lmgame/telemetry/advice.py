@@ -46,7 +46,7 @@ def advice(result: Mapping[str, Any], config: Mapping[str, Any] | None = None) -
         found[GAP] = (
             f"{policy}: sampler and learner differ by up to {gap:.2g} in the log-probability of a token "
             "(logprob_diff); with dtype: bfloat16 try language_model.dtype: float32, or "
-            f"token_ppo.importance_sampling: {PAGE}"
+            f"training.importance_sampling: {PAGE}"
         )
     reasons = (result.get("env_runners") or {}).get("dropped") or {}
     if lost := {reason: count for reason in reasons if (count := number_at(reasons, reason))}:

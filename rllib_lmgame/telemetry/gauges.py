@@ -30,7 +30,7 @@ EVALUATION_GAUGES = {"evaluation_success_rate": "Success in the last evaluation 
 LEARNER_GAUGES = {
     "policy_loss": "Policy loss",
     "vf_loss": "Value loss",
-    "mean_kl_loss": "KL to the reference, with token_ppo.kl",
+    "mean_kl_loss": "KL to the reference, with training.kl",
     "entropy": "Entropy per token",
     "logprob_diff": "Largest difference of learner's and sampler's log-probabilities",
     "grad_norm": "Gradient norm",

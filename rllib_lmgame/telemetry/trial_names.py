@@ -14,7 +14,7 @@ _TUNE_ID = re.compile(r"_[0-9a-f]{4,8}_\d{5}$")
 
 
 def settings_name(settings: Mapping[str, Any]) -> str:
-    """``{"token_ppo/advantage_estimator": "grpo", "lr": 1e-4, "seed": 1}`` -> ``grpo lr=0.0001 seed 1``.
+    """``{"training/advantage_estimator": "grpo", "lr": 1e-4, "seed": 1}`` -> ``grpo lr=0.0001 seed 1``.
 
     The keys may be joined by ``/`` or ``.``. A text stands for itself: an import path by what it names, a file by its
     name. The seed comes last.

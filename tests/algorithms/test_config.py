@@ -85,21 +85,21 @@ class Old(Transformers):
     implementation = f"{__name__}:OldEngine"
 
 
-OF_GROUPS = {"token_ppo": {"advantage_estimator": f"{__name__}:ComparesGroups"}}
+OF_GROUPS = {"training": {"advantage_estimator": f"{__name__}:ComparesGroups"}}
 
 
 @pytest.mark.parametrize(
     ("settings", "path", "words"),
     [
         (
-            {"token_ppo": {"advantage_estimator": f"{__name__}:with_six_arrays"}},
-            "config.token_ppo.advantage_estimator",
+            {"training": {"advantage_estimator": f"{__name__}:with_six_arrays"}},
+            "config.training.advantage_estimator",
             "one argument",
         ),
         (
             OF_GROUPS,
             "config.text_rollouts.group_size",
-            f"token_ppo.advantage_estimator `{__name__}:ComparesGroups` compares",
+            f"training.advantage_estimator `{__name__}:ComparesGroups` compares",
         ),
     ],
 )
@@ -248,8 +248,8 @@ def test_a_league_by_its_section_or_by_its_mapping() -> None:
 def test_an_estimator_of_one_policy_alone_is_asked_for_groups_too() -> None:
     config = LMGamePPOConfig().update_from_dict({**BASE, **TWO_TRAINED})
     estimator = {"advantage_estimator": ComparesGroups()}
-    other = with_changes(config.run.token_ppo, estimator)
-    config.multi_agent(algorithm_config_overrides_per_module={"b": {"token_ppo": other}})
+    other = with_changes(config.run.training, estimator)
+    config.multi_agent(algorithm_config_overrides_per_module={"b": {"training": other}})
     with pytest.raises(ConfigError, match="compares the episodes of a group"):
         config.validate()
     assert config.text_rollouts(group_size=8, episodes_per_iteration=16).run.compares
@@ -257,12 +257,12 @@ def test_an_estimator_of_one_policy_alone_is_asked_for_groups_too() -> None:
 
 def test_options_of_one_policy_alone_are_written_and_read_again() -> None:
     config = LMGamePPOConfig().update_from_dict({**BASE, **TWO_TRAINED})
-    other = with_changes(config.run.token_ppo, {"policy_loss.clip_high": 0.3, "ema_decay": 0.9})
-    config.multi_agent(algorithm_config_overrides_per_module={"b": {"token_ppo": other}})
+    other = with_changes(config.run.training, {"policy_loss.clip_high": 0.3, "ema_decay": 0.9})
+    config.multi_agent(algorithm_config_overrides_per_module={"b": {"training": other}})
     config.validate()
     again = LMGamePPOConfig().update_from_dict(json.loads(json.dumps(config.run.as_yaml())))
     for policy in ("a", "b"):
-        assert again.get_config_for_module(policy).run.token_ppo == (config.get_config_for_module(policy).run.token_ppo)
+        assert again.get_config_for_module(policy).run.training == (config.get_config_for_module(policy).run.training)
     assert again.run.averages
 
 
@@ -274,12 +274,12 @@ OVERRIDES = "algorithm_config_overrides_per_module"
     [
         ({"bb": {"lr": 1e-3}}, ".bb", "no policy that learns; did you mean 'b'?"),
         ({"a": {"lrr": 1e-3}}, ".a.lrr", "did you mean 'config.lr'?"),
-        ({"a": {"token_ppo": {"max_row_tokens": 8}}}, ".a.token_ppo.max_row_tokens", "one reply"),
-        ({"a": {"token_ppo": {"num_threads": 3}}}, ".a.token_ppo.num_threads", "set config.token_ppo."),
+        ({"a": {"training": {"max_row_tokens": 8}}}, ".a.training.max_row_tokens", "one reply"),
+        ({"a": {"training": {"num_threads": 3}}}, ".a.training.num_threads", "set config.training."),
         ({"a": {"language_model": {}}}, ".a.language_model", "set config.policies.a.language_model"),
         ({"a": {"num_learners": 2}}, ".a.num_learners", "cannot be a policy's own"),
-        ({"a": {"token_ppo": {"adam_betas": [0.9, 1.0]}}}, ".a.token_ppo.adam_betas[1]", "less than 1"),
-        ({"a": {"clip_param": 0.1}}, ".a.clip_param", "set token_ppo.policy_loss.clip_low"),
+        ({"a": {"training": {"adam_betas": [0.9, 1.0]}}}, ".a.training.adam_betas[1]", "less than 1"),
+        ({"a": {"clip_param": 0.1}}, ".a.clip_param", "set training.policy_loss.clip_low"),
         ({"a": {"model": {"fcnet_hiddens": [8]}}}, ".a.model", "set language_model"),
     ],
 )
@@ -302,13 +302,13 @@ def test_what_an_update_reads_can_be_a_policys_own(own) -> None:
 
 @pytest.mark.parametrize("on", [True, False])
 def test_rllibs_switch_of_the_penalty_is_the_group(on: bool) -> None:
-    before = LMGamePPOConfig().token_ppo(**({} if on else {"kl": {"loss_estimator": "k3"}}))
+    before = LMGamePPOConfig().training(**({} if on else {"kl": {"loss_estimator": "k3"}}))
     config = before.copy(copy_frozen=False).training(use_kl_loss=on)
     assert (before.use_kl_loss, config.use_kl_loss) == (not on, on)
-    assert config.run.token_ppo.kl == (KLOptions() if on else None)
+    assert config.run.training.kl == (KLOptions() if on else None)
     assert "use_kl_loss" not in config.to_dict()
-    kept = LMGamePPOConfig().token_ppo(kl={"loss_estimator": "k3"}).training(use_kl_loss=True)
-    assert kept.run.token_ppo.kl == KLOptions(loss_estimator="k3"), "what is there stays"
+    kept = LMGamePPOConfig().training(kl={"loss_estimator": "k3"}).training(use_kl_loss=True)
+    assert kept.run.training.kl == KLOptions(loss_estimator="k3"), "what is there stays"
 
 
 def test_a_file_may_set_keys_that_rllib_has() -> None:
@@ -335,8 +335,8 @@ def test_a_file_may_set_keys_that_rllib_has() -> None:
 )
 def test_a_search_space_in_a_section_is_refused_at_once(options, key) -> None:
     with pytest.raises(ConfigError) as caught:
-        LMGamePPOConfig().token_ppo(**options)
-    assert caught.value.path.startswith(f"config.token_ppo.{key}")
+        LMGamePPOConfig().training(**options)
+    assert caught.value.path.startswith(f"config.training.{key}")
 
 
 @pytest.mark.parametrize(
@@ -348,10 +348,10 @@ def test_a_search_space_in_a_section_is_refused_at_once(options, key) -> None:
         ("env_runners", {"num_env_runners": -1}, "num_env_runners"),
         ("deepspeed", {"config": 5}, "deepspeed"),
         ("inference", {"temperature": ScheduleOptions(points=[])}, "inference.temperature.points"),
-        ("token_ppo", {"kl": {"as": "nonsense"}}, "token_ppo.kl.as"),
-        ("token_ppo", {"policy_loss": {"clip_low": 5}}, "token_ppo.policy_loss.clip_low"),
-        ("token_ppo", {"aggregation": {"length": 3}}, "token_ppo.aggregation.length"),
-        ("token_ppo", {"advantage_estimator": {"type": "gigpo", 5: 1}}, "token_ppo.advantage_estimator.5"),
+        ("training", {"kl": {"as": "nonsense"}}, "training.kl.as"),
+        ("training", {"policy_loss": {"clip_low": 5}}, "training.policy_loss.clip_low"),
+        ("training", {"aggregation": {"length": 3}}, "training.aggregation.length"),
+        ("training", {"advantage_estimator": {"type": "gigpo", 5: 1}}, "training.advantage_estimator.5"),
     ],
     ids=str,
 )
@@ -376,8 +376,8 @@ def test_what_methods_set_is_checked_as_what_a_file_says(method, options, key):
     ],
 )
 def test_a_schedule_goes_with_its_option(before, after):
-    config = LMGamePPOConfig().token_ppo(**before)
-    assert config.run.schedules and not config.token_ppo(**after).run.schedules
+    config = LMGamePPOConfig().training(**before)
+    assert config.run.schedules and not config.training(**after).run.schedules
 
 
 def test_evaluation_is_set_by_its_method_as_by_its_key() -> None:

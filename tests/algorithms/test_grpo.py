@@ -15,7 +15,7 @@ def config_of(**settings) -> LMGameGRPOConfig:
 def test_it_compares_groups_of_eight_and_has_no_critic() -> None:
     config = config_of()
     config.validate()
-    assert (config.run.token_ppo.advantage_estimator.type, config.run.text_rollouts.group_size) == ("grpo", 8)
+    assert (config.run.training.advantage_estimator.type, config.run.text_rollouts.group_size) == ("grpo", 8)
     assert (config.use_kl_loss, config.entropy_coeff) == (False, 0.0)
     assert config.run.compares and not config.module_spec("player").model_config["critic"]
     assert config.algo_class is LMGameGRPO and issubclass(LMGameGRPO, LMGamePPO)
@@ -23,5 +23,5 @@ def test_it_compares_groups_of_eight_and_has_no_critic() -> None:
 
 def test_a_checkpoints_configuration_keeps_its_defaults() -> None:
     again = LMGameGRPOConfig().update_from_dict(json.loads(json.dumps(config_of().run.as_yaml())))
-    assert again.run.token_ppo == config_of().run.token_ppo
+    assert again.run.training == config_of().run.training
     assert config_of(text_rollouts={"format_penalty": -1.0}).run.text_rollouts.group_size == 8

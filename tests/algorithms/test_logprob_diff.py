@@ -15,8 +15,8 @@ from rllib_lmgame.base.errors import ConfigError
 class Restored(LMGamePPO):
     """After seven iterations in another process; its updates bring given numbers, ``None`` none at all."""
 
-    def __init__(self, **token_ppo: Any) -> None:
-        self.config = LMGamePPOConfig().environment("lmgame/FrozenLake-v0").token_ppo(**token_ppo)
+    def __init__(self, **training: Any) -> None:
+        self.config = LMGamePPOConfig().environment("lmgame/FrozenLake-v0").training(**training)
         self.metrics, self._learner = MetricsLogger(root=True), MetricsLogger()
         self._rl_iteration, self._policy_version, self._gaps_checked = 7, 7, set()
         self._league = self._warm_start = None

@@ -144,7 +144,7 @@ def test_numbers_of_one_name_are_refused_and_games_keep_theirs_apart(make_config
     every = {"evaluation_interval": 1}
     with pytest.raises(ConfigError, match=r"measures\[1\].* names already: exploitability"):
         make_config(**KUHN, **every, evaluation_config={"measures": twice}).validate()
-    averages = {"token_ppo": {"ema_decay": 0.9}}
+    averages = {"training": {"ema_decay": 0.9}}
     gains = {**KUHN, **every, "evaluation_config": {"measures": [f"{__name__}:Gains"]}}
     for averaged in (averages, {"algorithm_config_overrides_per_module": {"player": averages}}):
         with pytest.raises(ConfigError, match=r"measures\[0\].* names already: gain_last"):

@@ -110,13 +110,13 @@ def test_an_entry_that_cannot_be_right_is_refused(changes, words) -> None:
 
 
 class Cloned(LMGameConfig):
-    """Of an algorithm that learns by a section of its own, and reads nothing of ``token_ppo``."""
+    """Of an algorithm that learns by a section of its own, and reads nothing of ``training``."""
 
     entry = AlgorithmEntry(
         "Cloned",
         PPO.algorithm,
         f"{__name__}:Cloned",
-        {name: section for name, section in COMMON_SECTIONS.items() if name != "token_ppo"}
+        {name: section for name, section in COMMON_SECTIONS.items() if name != "training"}
         | {"cloning": Section(SupervisedOptions)},
         learned_by="cloning",
     )
@@ -125,10 +125,10 @@ class Cloned(LMGameConfig):
 def test_an_algorithm_need_not_have_the_options_of_ppo() -> None:
     config = Cloned().update_from_dict({"env": "lmgame/Sokoban-v0", "cloning": {"max_steps": 3}})
     config.validate()
-    assert not config.run.compares and "token_ppo" not in config.run.as_yaml()
+    assert not config.run.compares and "training" not in config.run.as_yaml()
     with pytest.raises(ConfigError, match="unknown key") as caught:
-        Cloned().update_from_dict({"token_ppo": {"policy_loss": "cispo"}})
-    assert caught.value.path == "config.token_ppo"
+        Cloned().update_from_dict({"training": {"policy_loss": "cispo"}})
+    assert caught.value.path == "config.training"
 
 
 def test_an_entry_and_classes_that_do_not_belong_together_are_refused() -> None:

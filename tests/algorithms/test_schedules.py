@@ -310,7 +310,7 @@ def ramp(*values: float, **options):
 
 def test_the_scale_of_rewards_stays_where_baselines_are_kept_in_it() -> None:
     """Whosever estimator it is; but not that of a policy with a scale of its own."""
-    schedule, rae = {"text_rollouts.reward_scale": ramp(0.1, 1)}, {"token_ppo": {"advantage_estimator": "rae"}}
+    schedule, rae = {"text_rollouts.reward_scale": ramp(0.1, 1)}, {"training": {"advantage_estimator": "rae"}}
     of_one = {"algorithm_config_overrides_per_module": {"b": rae}, "policies": ["a", "b"]}
     for options in (rae, of_one):
         with pytest.raises(ConfigError, match="running baselines are in scaled rewards") as caught:
@@ -318,8 +318,8 @@ def test_the_scale_of_rewards_stays_where_baselines_are_kept_in_it() -> None:
         assert caught.value.path == "config.text_rollouts.reward_scale"
     own = {**rae, "text_rollouts": {"reward_scale": 0.5}}
     check_schedules(config_of(schedule, **{**of_one, "algorithm_config_overrides_per_module": {"b": own}}))
-    check_schedules(config_of(schedule, token_ppo={"advantage_estimator": f"{__name__}:own_estimator"}))
-    check_schedules(config_of({"token_ppo.advantage_estimator.baseline_decay": ramp(0.9, 0.99)}, **rae))
+    check_schedules(config_of(schedule, training={"advantage_estimator": f"{__name__}:own_estimator"}))
+    check_schedules(config_of({"training.advantage_estimator.baseline_decay": ramp(0.9, 0.99)}, **rae))
 
 
 def own_estimator(inputs):
@@ -409,7 +409,7 @@ curriculum:
   config:
     env_config:
       num_boxes: {by: env_runners/success_rate, values: [1, 2], above: 0.7}
-    token_ppo:
+    training:
       policy_loss: {clip_high: {points: [[0, 0.2], [10, 0.3]]}}
 """
 
@@ -417,7 +417,7 @@ curriculum:
 @pytest.mark.parametrize(
     ("wrong", "line", "key"),
     [
-        (("{clip_high:", "{clip_hihg:"), 9, "token_ppo.policy_loss.clip_hihg"),
+        (("{clip_high:", "{clip_hihg:"), 9, "training.policy_loss.clip_hihg"),
         (("values: [1, 2]", "values: [1, 9]"), 7, "env_config.num_boxes.values[1]"),
         (("above: 0.7", "abov: 0.7"), 7, "env_config.num_boxes.abov"),
         (("lmgame/Sokoban-v0", "lmgame/TicTacToe-v0"), 7, "env_config.num_boxes"),
@@ -445,7 +445,7 @@ def test_a_schedule_that_is_added_or_follows_another_counter_goes_on_from_there(
     state = json.loads(json.dumps(before.lmgame_state()))
     changed = {
         "lr": {"by": "env_steps", "points": [[0, 1e-3], [5000, 1e-5]]},
-        "token_ppo.policy_loss.clip_high": {
+        "training.policy_loss.clip_high": {
             "by": "num_env_steps_sampled_lifetime",
             "points": [[0, 0.2], [10_000, 0.4]],
         },
@@ -454,7 +454,7 @@ def test_a_schedule_that_is_added_or_follows_another_counter_goes_on_from_there(
     after = Loop(config_of(changed))
     after.metrics.logged[steps] = 5000
     after.set_lmgame_state(state)
-    wanted = {"lr": 1e-5, "token_ppo.policy_loss.clip_high": 0.3, "text_rollouts.reward_scale": 2}
+    wanted = {"lr": 1e-5, "training.policy_loss.clip_high": 0.3, "text_rollouts.reward_scale": 2}
     assert after._schedules.values() == pytest.approx(wanted)
 
 
@@ -510,7 +510,7 @@ def test_an_iteration_goes_by_the_values_of_its_schedules(monkeypatch: pytest.Mo
         "text_rollouts.episodes_per_iteration": {"points": [[0, 4], [1, 6]], "type": "step"},
         "inference.temperature": ramp(1, 0.5),
         "language_model.max_tokens_per_turn": {"by": SUCCESS, "values": [16, 24], "above": 0.5},
-        "token_ppo.policy_loss.clip_high": {"by": SUCCESS, "values": [0.2, 0.4], "above": 0.5},
+        "training.policy_loss.clip_high": {"by": SUCCESS, "values": [0.2, 0.4], "above": 0.5},
     }
     config = config_of(schedules)
     loop, learnt = Loop(config), []
@@ -522,7 +522,7 @@ def test_an_iteration_goes_by_the_values_of_its_schedules(monkeypatch: pytest.Mo
     for each in (loop, resumed):
         each.training_step()
     assert loop.asked == [(4, 4, 1.0, 16), (6, 7, 0.95, 24)] and resumed.asked == loop.asked[1:]
-    assert [values["token_ppo.policy_loss.clip_high"] for values in learnt] == [0.2, 0.4, 0.4]
+    assert [values["training.policy_loss.clip_high"] for values in learnt] == [0.2, 0.4, 0.4]
     assert learnt[1] == learnt[2] and learnt[1]["inference.temperature"] == 0.95
     assert loop.metrics.logged["schedules", "env_config.max_turns"] == 7
 

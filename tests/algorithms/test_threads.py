@@ -141,7 +141,7 @@ def test_what_ray_sets_in_an_actor_limits_nothing(make_config, monkeypatch) -> N
     ],
 )
 def test_an_explicit_number_of_a_learner_wins(asked, found, reserved, threads) -> None:
-    run = SimpleNamespace(token_ppo=SimpleNamespace(num_threads=asked))
+    run = SimpleNamespace(training=SimpleNamespace(num_threads=asked))
     config = SimpleNamespace(run=run, learner_threads=found, num_cpus_per_learner=reserved)
     assert learner_threads(config) == threads
 

@@ -107,11 +107,11 @@ def test_errors_name_file_line_and_key(file, capsys):
 
 
 def test_all_wrong_keys_of_a_file_are_named_at_once(file, capsys):
-    text = GAME % "temperatur: 0.5" + "    token_ppo: {kll: 1}\n    evaluation_config: {foo: 3}\n"
+    text = GAME % "temperatur: 0.5" + "    training: {kll: 1}\n    evaluation_config: {foo: 3}\n"
     file.write_text(text.replace("stop:", "stopp:") + "b: {run: LMGamePPO, nope: 1, stop: {rl_iteratoin: 1}}\n")
     assert main(["train", "file", str(file), "--dry-run"]) == 2
     places = [line.split(": ")[:2] for line in capsys.readouterr().err.removeprefix("error: ").splitlines()]
-    wrong = {4: "stopp", 7: "config.inference.temperatur", 8: "config.token_ppo.kll", 9: "config.evaluation_config.foo"}
+    wrong = {4: "stopp", 7: "config.inference.temperatur", 8: "config.training.kll", 9: "config.evaluation_config.foo"}
     expected = [*wrong.items(), (10, "nope"), (10, "stop.rl_iteratoin")]
     assert sorted(map(tuple, places)) == sorted((f"{file}:{n}", key) for n, key in expected)
 

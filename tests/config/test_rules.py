@@ -25,12 +25,12 @@ evaluation_interval | {run: LMGameSFT, env: null, supervised: {data: 'data:agent
 inference.temperature | {teacher: {model: 'openai:big@http://127.0.0.1:8000/v1'}, inference: {temperature: 0.7}}
 games[0].temperature | {teacher: {model: 'openai:big@http://127.0.0.1:8000/v1'}, games: [{env: lmgame/Maze-v0, temperature: 0.7}]}
 text_rollouts.constrained_decoding | {teacher: {model: 'openai:big@http://127.0.0.1:8000/v1'}, text_rollouts: {constrained_decoding: true}}
-token_ppo.max_row_tokens | token_ppo: {max_row_tokens: 128}
+training.max_row_tokens | training: {max_row_tokens: 128}
 grad_clip_by | grad_clip_by: value
 deepspeed.zero_optimization.stage | deepspeed: {bf16: {enabled: true}, zero_optimization: {stage: 0}}
-token_ppo.advantage_estimator | token_ppo: {advantage_estimator: gaee}
-token_ppo.policy_loss | token_ppo: {policy_loss: gsop}
-text_rollouts.reward_scale | {token_ppo: {advantage_estimator: rae}, text_rollouts: {reward_scale: {points: [[0, 1], [9, 2]]}}}
+training.advantage_estimator | training: {advantage_estimator: gaee}
+training.policy_loss | training: {policy_loss: gsop}
+text_rollouts.reward_scale | {training: {advantage_estimator: rae}, text_rollouts: {reward_scale: {points: [[0, 1], [9, 2]]}}}
 evaluation_config.games[0].reward_scale | evaluation_config: {games: [{env: lmgame/Maze-v0, reward_scale: 2}]}
 games[0].weight | games: [{env: lmgame/Maze-v0, episodes: 64, weight: 2}]
 games[1].episodes | games: [lmgame/Maze-v0, {env: lmgame/FrozenLake-v0, episodes: 15, group_size: 2}]
@@ -38,8 +38,8 @@ games[1].group_size | games: [lmgame/Maze-v0, {env: lmgame/FrozenLake-v0, group_
 text_rollouts.episodes_per_iteration | games: [{env: lmgame/Maze-v0, episodes: 32}, {env: lmgame/FrozenLake-v0, episodes: 16}]
 text_rollouts.episodes_per_iteration | text_rollouts: {episodes_per_iteration: 64, group_size: 3}
 text_rollouts.episodes_per_iteration | {num_learners: 2, text_rollouts: {episodes_per_iteration: 1}}
-text_rollouts.group_size | token_ppo: {advantage_estimator: grpo}
-text_rollouts.episodes_per_iteration | {num_learners: 3, token_ppo: {advantage_estimator: grpo}, text_rollouts: {episodes_per_iteration: 16, group_size: 8}}
+text_rollouts.group_size | training: {advantage_estimator: grpo}
+text_rollouts.episodes_per_iteration | {num_learners: 3, training: {advantage_estimator: grpo}, text_rollouts: {episodes_per_iteration: 16, group_size: 8}}
 data_selection.reward_variance_filter | data_selection: {reward_variance_filter: 0.5}
 data_selection.zero_variance_groups | data_selection: {zero_variance_groups: drop}
 data_selection.normalize_rewards | data_selection: {normalize_rewards: group}
@@ -50,7 +50,7 @@ data_selection.oversample | {env: lmgame/TicTacToe-v0, league: {}, data_selectio
 data_selection.oversample | {num_env_runners: 3, text_rollouts: {episodes_per_iteration: 2}, data_selection: {oversample: 4}}
 data_selection.oversample | {num_env_runners: 2, text_rollouts: {episodes_per_iteration: 4}, data_selection: {oversample: 1.25}}
 async_rollouts.max_staleness | {num_env_runners: 1, text_rollouts: {deterministic: true}, async_rollouts: {max_staleness: 1}}
-async_rollouts.max_staleness | {num_env_runners: 1, token_ppo: {importance_sampling: null}, async_rollouts: {max_staleness: 1}}
+async_rollouts.max_staleness | {num_env_runners: 1, training: {importance_sampling: null}, async_rollouts: {max_staleness: 1}}
 async_rollouts.max_staleness | {num_env_runners: 1, inference: {sleep_during_update: true, num_gpus_per_engine: 1}, async_rollouts: {max_staleness: 1}}
 async_rollouts.max_staleness | async_rollouts: {max_staleness: 1}
 policy_mapping_fn | {env: lmgame/TicTacToe-v0, policy_mapping_fn: self_play, league: {}}
@@ -111,7 +111,7 @@ def test_the_example_of_a_rule_is_refused_at_its_key(key: str, example: str) -> 
         {"env": "lmgame/TicTacToe-v0", "league": {}},
         {"env": "lmgame/TicTacToe-v0", "league": {"opponent_engines": 2}, "policies": ["a", "b"]},
         {"lr": 0.1, "run": "LMGameSFT"},
-        {"token_ppo": {"policy_loss": "dppo", "importance_sampling": {"cap": 2}}},
+        {"training": {"policy_loss": "dppo", "importance_sampling": {"cap": 2}}},
         {"language_model": {"history_window": 2}, "kl_target": 0.1},
     ],
     ids=str,

@@ -22,10 +22,10 @@ def test_values_of_a_dictionary_of_the_configuration_can_be_changed() -> None:
     changed = {
         **LMGamePPOConfig().environment(**ROOM).to_dict(),
         "gamma": 0.9,
-        "token_ppo": {"policy_loss": {"clip_low": 0.1}},
+        "training": {"policy_loss": {"clip_low": 0.1}},
     }
     run = LMGamePPOConfig.from_dict(changed).run
-    assert (run.env, run.gamma, run.token_ppo.policy_loss.clip_low) == (ROOM["env"], 0.9, 0.1)
+    assert (run.env, run.gamma, run.training.policy_loss.clip_low) == (ROOM["env"], 0.9, 0.1)
 
 
 def test_search_spaces_of_rllibs_keys_wait_for_tune() -> None:
@@ -38,15 +38,15 @@ def test_search_spaces_of_rllibs_keys_wait_for_tune() -> None:
 
 
 def test_all_wrong_keys_are_named_at_once_where_they_belong() -> None:
-    wrong = {"lrr": 1, "token_ppo": {"policy_loss": {"clip_hihg": 0.3}, "lr": 3}, "model": {}, "gamma": [1]}
+    wrong = {"lrr": 1, "training": {"policy_loss": {"clip_hihg": 0.3}, "lr": 3}, "model": {}, "gamma": [1]}
     with pytest.raises(ConfigError) as error:
         read({**ROOM, **wrong}, PPO)
     found = {each.path: each.message for each in error.value.each}
     assert found.keys() == {
         *("config.lrr", "config.model", "config.gamma"),
-        *("config.token_ppo.policy_loss.clip_hihg", "config.token_ppo.lr"),
+        *("config.training.policy_loss.clip_hihg", "config.training.lr"),
     }
-    assert "config.lr" in found["config.token_ppo.lr"] and "language_model" in found["config.model"]
+    assert "config.lr" in found["config.training.lr"] and "language_model" in found["config.model"]
 
 
 SCHEDULE = {"points": [[0, 4], [9, 2]]}
@@ -61,7 +61,7 @@ SCHEDULE = {"points": [[0, 4], [9, 2]]}
         ({"env_config": {"max_turns": SCHEDULE}}, {"env_config": {}}, "env_config.max_turns"),
         ({"inference": {"temperature": SCHEDULE}}, {"inference": {"temperature": 2}}, "inference.temperature"),
         ({"inference": {"temperature": SCHEDULE}}, {"inference": InferenceOptions()}, "inference.temperature"),
-        ({"token_ppo": {"kl": {"coef": SCHEDULE}}}, {"token_ppo": {"kl": None}}, "token_ppo.kl.coef"),
+        ({"training": {"kl": {"coef": SCHEDULE}}}, {"training": {"kl": None}}, "training.kl.coef"),
         ({"warm_start": {"expert": "random"}}, {"warm_start": None}, ""),
         ({"league": {}}, {"league": None}, ""),
         ({"policies": ["a"]}, {"policies": {"b": {}, "c": {"player": "random"}}}, ""),
@@ -92,7 +92,7 @@ def test_what_is_changed_loses_its_schedule_and_all_else_stays(
 
 
 def test_the_options_of_a_policy_have_its_own_and_no_schedules_of_these() -> None:
-    own = {"lr": 1e-4, "token_ppo": {"policy_loss": {"clip_low": 0.1}}}
+    own = {"lr": 1e-4, "training": {"policy_loss": {"clip_low": 0.1}}}
     config = (
         LMGamePPOConfig()
         .environment(**ROOM)
@@ -101,8 +101,8 @@ def test_the_options_of_a_policy_have_its_own_and_no_schedules_of_these() -> Non
         .training(lr={"points": [[0, 1e-3]]}, gamma={"points": [[0, 0.5]]})
     )
     a, b = config.run.policy("a"), config.run.policy("b")
-    assert (a.lr, a.token_ppo.policy_loss.clip_low, a.language_model.max_tokens_per_turn) == (1e-4, 0.1, 7)
-    assert (b.lr, b.token_ppo.policy_loss.clip_low, b.language_model.max_tokens_per_turn) == (1e-3, 0.2, 128)
+    assert (a.lr, a.training.policy_loss.clip_low, a.language_model.max_tokens_per_turn) == (1e-4, 0.1, 7)
+    assert (b.lr, b.training.policy_loss.clip_low, b.language_model.max_tokens_per_turn) == (1e-3, 0.2, 128)
     assert (a.follows("lr"), a.follows("gamma"), b.follows("lr")) == (False, True, True)
     assert (b.at({"gamma": 0.25}).gamma, b.gamma, b.at({}).name) == (0.25, 0.5, "b")
 
@@ -111,8 +111,8 @@ def test_the_options_of_a_policy_have_its_own_and_no_schedules_of_these() -> Non
     ("values", "message"),
     [
         (
-            {"token_ppo": {"aggregation": {"type": "sequence_mean", "length": 3}}},
-            "config.token_ppo.aggregation.length: unknown key with type: sequence_mean; it belongs to type: "
+            {"training": {"aggregation": {"type": "sequence_mean", "length": 3}}},
+            "config.training.aggregation.length: unknown key with type: sequence_mean; it belongs to type: "
             "constant_length",
         ),
         (

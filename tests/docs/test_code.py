@@ -196,7 +196,7 @@ def test_the_estimator_shown_is_taken_without_a_critic_and_with_its_option(
     exec(compile(block("extending.md", "class MeanOfGroup"), "extending.md", "exec"), vars(module))
     name = "my_package.estimators:MeanOfGroup"
     choice = {"type": name, **options} if options else name
-    LMGameGRPOConfig().environment("lmgame/Sokoban-v0").token_ppo(advantage_estimator=choice).validate()
+    LMGameGRPOConfig().environment("lmgame/Sokoban-v0").training(advantage_estimator=choice).validate()
     inputs: Any = SimpleNamespace(
         groups=np.array([0, 1, 0]), returns=np.array([1.0, 5.0, 2.0]), per_token=lambda values: np.repeat(values, 2)
     )

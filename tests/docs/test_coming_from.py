@@ -60,7 +60,7 @@ def check_value(key: str, value: str) -> None:
     parsed = yaml.safe_load(value)
     forms = [{**each, "$defs": SCHEMA["$defs"]} for each in schemas_of(key)]
     assert any(jsonschema.Draft202012Validator(form).is_valid(parsed) for form in forms), f"{key}: {value}"
-    if key in ("token_ppo.advantage_estimator", "token_ppo.policy_loss"):
+    if key in ("training.advantage_estimator", "training.policy_loss"):
         name = parsed["type"] if isinstance(parsed, dict) else parsed
         assert ":" in name or f"\n### `{name}`\n" in PARTS, name
 
@@ -86,6 +86,6 @@ def test_keys_and_values_exist() -> None:
 
 
 def test_the_page_is_read() -> None:
-    assert len(rows()) > 80 and not schemas_of("token_ppo.clip_low") and not schemas_of("env_config.no_such")
+    assert len(rows()) > 80 and not schemas_of("training.clip_low") and not schemas_of("env_config.no_such")
     with pytest.raises(AssertionError):
-        check_value("token_ppo.policy_loss", "clipped")
+        check_value("training.policy_loss", "clipped")

@@ -13,7 +13,7 @@ from json_schema import file_schema
 
 from rllib_lmgame.base.registry import ESTIMATORS
 from rllib_lmgame.envs.registry import INDEX, own_games
-from rllib_lmgame.learners.options import TokenPPOOptions
+from rllib_lmgame.learners.options import TrainingOptions
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -25,7 +25,7 @@ def test_the_index_of_games_is_what_their_classes_say() -> None:
 
 def test_the_reference_has_every_section() -> None:
     reference = generate.reference_page()
-    for section in ("language_model", "inference", "text_rollouts", "token_ppo", "warm_start", "supervised", "league"):
+    for section in ("language_model", "inference", "text_rollouts", "training", "warm_start", "supervised", "league"):
         assert f"\n## `config.{section}`\n" in reference
     for key in ("lr", "num_to_keep", "max_tokens_per_turn", "context_length"):
         assert f"{key}` | " in reference
@@ -35,7 +35,7 @@ def test_what_options_say_is_true_outside_of_the_site() -> None:
     """An editor shows it without the pages, so it links to none; the values that it shows are taken."""
     told = json.dumps(file_schema())
     assert re.findall(r"\]\((?!http)[^)]*\)", told) == []
-    shown = re.findall(r"`(\{type: [^`]*\})`", TokenPPOOptions.model_fields["advantage_estimator"].description or "")
+    shown = re.findall(r"`(\{type: [^`]*\})`", TrainingOptions.model_fields["advantage_estimator"].description or "")
     assert shown and all(ESTIMATORS.read(yaml.safe_load(each)) for each in shown)
 
 

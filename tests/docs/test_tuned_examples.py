@@ -138,10 +138,10 @@ def test_examples_are_what_the_schema_says(schema: jsonschema.Draft202012Validat
         "config.lr=-1",
         "config.gamma={unifrom: [0, 1]}",
         "config.num_learners={points: [[0, 1]]}",
-        "config.token_ppo.clip_lo=0.1",
+        "config.training.clip_lo=0.1",
         "config.games=[{env: lmgame/Sokoban-v0, wieght: 2}]",
-        "config.token_ppo.policy_loss={type: cispo, clip_low: 0.1}",
-        "config.token_ppo.advantage_estimator={type: gae, baseline_decay: 0.5}",
+        "config.training.policy_loss={type: cispo, clip_low: 0.1}",
+        "config.training.advantage_estimator={type: gae, baseline_decay: 0.5}",
     ],
 )
 def test_a_wrong_key_type_and_range_is_refused_by_the_schema(
@@ -162,11 +162,11 @@ def test_a_wrong_key_type_and_range_is_refused_by_the_schema(
     "override",
     [
         "config.lr={points: [[0, 1.0e-3], [9, 1.0e-4]]}",
-        "config.token_ppo={grid_search: [{num_minibatches: 2}, {}]}",
-        "config.token_ppo.policy_loss.clip_high={by: env_runners/success_rate, values: [0.2, 0.3], above: 0.5}",
+        "config.training={grid_search: [{num_minibatches: 2}, {}]}",
+        "config.training.policy_loss.clip_high={by: env_runners/success_rate, values: [0.2, 0.3], above: 0.5}",
         "config.env_config.max_turns={choice: [3, 4]}",
-        "config.token_ppo.policy_loss={type: {choice: [clip, gspo]}, dual_clip: 3}",
-        "config.token_ppo.policy_loss={type: 'own.losses:mine', dual_clip: 3}",
+        "config.training.policy_loss={type: {choice: [clip, gspo]}, dual_clip: 3}",
+        "config.training.policy_loss={type: 'own.losses:mine', dual_clip: 3}",
         "config.policies=[player]",
         "config.policies={player: {grid_search: [{}, {trained: false}]}}",
         "config.lr={points: [[0, {uniform: [1.0e-5, 1.0e-4]}], [9, 1.0e-6]]}",
@@ -210,7 +210,7 @@ def test_learners_have_a_group_for_every_minibatch() -> None:
         groups = share_of_groups(
             selection.reward_variance_filter, rollouts.episodes_per_iteration // rollouts.group_size
         )
-        assert groups // max(1, config.num_learners) >= config.run.token_ppo.num_minibatches, name
+        assert groups // max(1, config.num_learners) >= config.run.training.num_minibatches, name
 
 
 @each(TINY_FILES)
@@ -281,9 +281,9 @@ def test_multiplayer_example_has_a_tiny_one_of_each_mapping(path: Path) -> None:
     assert {f"{name}-tiny" for name in names} <= {tiny.stem for tiny in TINY_FILES}
     for experiment in checked_all(path):
         config = experiment.configs[0]
-        tokens = config.run.token_ppo.microbatch or MOST_TOKENS
+        tokens = config.run.training.microbatch or MOST_TOKENS
         assert config.run.language_model.context_length <= tokens
-        assert config.run.token_ppo.advantage_estimator.type == "rae"
+        assert config.run.training.advantage_estimator.type == "rae"
 
 
 @each(GPU_FILES)

@@ -19,7 +19,7 @@ from tests.in_place import in_place
 
 DETERMINISTIC = {
     "text_rollouts": {"deterministic": True},
-    "token_ppo": {"kl": {}, "num_minibatches": 2, "ema_decay": 0.5, "lr_warmup_steps": 3},
+    "training": {"kl": {}, "num_minibatches": 2, "ema_decay": 0.5, "lr_warmup_steps": 3},
     "warm_start": {"max_steps": 1, "steps_per_iteration": 1, "episodes_per_step": 8, "lr": 1e-3},
     "kl_coeff": 0.2,
     "kl_target": 1e-4,
@@ -30,7 +30,7 @@ SCHEDULES = {
     "env_config.max_turns": {"points": [[0, 4], [3, 1]]},
     "inference.temperature": {"by": "env_steps", "points": [[0, 1.0], [100, 0.7]]},
     "language_model.max_tokens_per_turn": {"by": "env_runners/tokens_per_turn", "points": [[0, 10], [16, 14]]},
-    "token_ppo.policy_loss.clip_high": {"by": "env_runners/turns_per_episode", "values": [0.2, 0.3, 0.4], "above": 0.5},
+    "training.policy_loss.clip_high": {"by": "env_runners/turns_per_episode", "values": [0.2, 0.3, 0.4], "above": 0.5},
     "gamma": {"points": [[0, 1.0], [4, 0.9]]},
 }
 BEFORE, AFTER = 3, 2
@@ -133,7 +133,7 @@ def test_a_resumed_run_repeats_the_uninterrupted_one(start, make_config, tmp_pat
     run = check_resumes_exactly(config, tmp_path, start, least=10)
     assert [values["env_config.max_turns"] for values in run.scheduled] == [4, 4, 3, 2, 1]
     assert [values["env_config.num_boxes"] for values in run.scheduled] == [1, 1, 2, 2, 2]
-    assert [values["token_ppo.policy_loss.clip_high"] for values in run.scheduled] == [0.2, 0.2, 0.3, 0.4, 0.4]
+    assert [values["training.policy_loss.clip_high"] for values in run.scheduled] == [0.2, 0.2, 0.3, 0.4, 0.4]
     assert run.turns[4] == 1 < run.turns[3] <= 2 < run.turns[2] <= 3
 
 

@@ -96,7 +96,7 @@ def test_a_run_that_is_killed_in_the_middle_of_what_it_writes_or_sends_goes_on_f
         "env": "lmgame/KuhnPoker-v0",
         "env_config": {},
         "league": league,
-        "token_ppo": {"importance_sampling": None},
+        "training": {"importance_sampling": None},
     }
     file = write_file("killed", 5, text_rollouts={"constrained_decoding": True}, **kuhn)
     spec = yaml.safe_load(Path(file).read_text())

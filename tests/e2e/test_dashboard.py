@@ -28,7 +28,7 @@ def _get(url: str, token: str | None = None) -> tuple[int, str]:
 @pytest.mark.timeout(900)
 def test_a_run_has_its_actors_by_name_and_all_numbers_of_the_grafana_dashboard(rllib, tiny_dict, tmp_path):
     shares = {"num_cpus_per_env_runner": 0.25, "num_cpus_per_learner": 0.25}
-    kl = {"token_ppo": {"kl": {}}}
+    kl = {"training": {"kl": {}}}
     config = tiny_dict(num_env_runners=1, num_learners=1, evaluation_interval=1, **shares, **kl)
     file = tmp_path / "watched.yaml"
     experiment = {"run": "LMGamePPO", "stop": {"rl_iteration": 10_000}, "config": config}

@@ -29,7 +29,7 @@ pytest.importorskip("peft")
 LORA: dict[str, Any] = {"lora": {"r": 4, "alpha": 16}}
 RUN = {
     "text_rollouts": {"deterministic": True},
-    "token_ppo": {"kl": {}, "num_minibatches": 2},
+    "training": {"kl": {}, "num_minibatches": 2},
     "warm_start": {"max_steps": 1, "steps_per_iteration": 1, "episodes_per_step": 8, "lr": 1e-2},
     "lr": 1e-2,
 }
@@ -94,7 +94,7 @@ LEAGUE: dict[str, Any] = {
     "language_model": LORA,
     "league": {"snapshot_every": 1, "opponent_engines": 1, "self_play_share": 0.5, "max_members": 3},
     "text_rollouts": {"episodes_per_iteration": 16, "constrained_decoding": True, "deterministic": True},
-    "token_ppo": {"kl": {}, "ema_decay": 0.5},
+    "training": {"kl": {}, "ema_decay": 0.5},
     "lr": 1e-2,
 }
 
@@ -154,7 +154,7 @@ def test_one_engine_holds_the_base_and_an_adapter_for_everybody(start: Any, make
         "league": {**LEAGUE["league"], "opponent_engines": 2},
         "inference": {"engine": "vllm", "adapters": True},
         # Its log-probabilities are the same up to rounding only: here they stay out of the loss.
-        "token_ppo": {**LEAGUE["token_ppo"], "importance_sampling": None},
+        "training": {**LEAGUE["training"], "importance_sampling": None},
     }
     algorithm = start(make_config(**LEAGUE | changes))
     for _ in range(3):

@@ -17,7 +17,7 @@ def test_exploitability_is_a_result_and_that_of_the_averaged_weights(start, make
         env="lmgame/KuhnPoker-v0",
         env_config={},
         lr=1e-2,
-        algorithm_config_overrides_per_module={"player": {"token_ppo": {"ema_decay": 0.5}}},
+        algorithm_config_overrides_per_module={"player": {"training": {"ema_decay": 0.5}}},
         evaluation_interval=2,
         evaluation_config={"measures": ["exploitability"]},
     )

@@ -59,7 +59,7 @@ def experiment(tiny_dict, tmp_path) -> Path:
             "constrained_decoding": True,
             "episode_log": "all",
         },
-        token_ppo={"advantage_estimator": "own_parts:MeanOfGroup", "policy_loss": "own_parts:Gentle"},
+        training={"advantage_estimator": "own_parts:MeanOfGroup", "policy_loss": "own_parts:Gentle"},
     )
     del config["env"], config["env_config"]
     settings = {
@@ -167,7 +167,7 @@ def requests(directory: Path) -> int:
         ("config.games", [{"env": "own_parts:Stick"}]),
         ("config.policies", {"player": {}, "greedy": {"player": "own_parts:TakesToo"}}),
         ("config.language_model.reply_format", "own_parts:Shoutd"),
-        ("config.token_ppo.advantage_estimator", "own_parts:MeanOfGroups"),
+        ("config.training.advantage_estimator", "own_parts:MeanOfGroups"),
         ("callbacks", ["own_parts:Diry"]),
         ("run", "own_parts:PPO"),
     ],

@@ -32,9 +32,7 @@ def on_pairs(tiny_dict: Callable[..., dict[str, Any]], tmp_path: Path) -> Callab
 
     def make(**own: Any) -> dict[str, Any]:
         options = {"data": str(path), "pairs_per_iteration": 16, "epochs": 2, **own}
-        return tiny_dict(
-            env=None, env_config={}, dpo=options, num_learners=0, lr=2e-3, token_ppo={"num_minibatches": 1}
-        )
+        return tiny_dict(env=None, env_config={}, dpo=options, num_learners=0, lr=2e-3, training={"num_minibatches": 1})
 
     return make
 
@@ -65,7 +63,7 @@ def test_pairs_of_files_are_learnt_without_a_game(loss: str, start: Any, on_pair
 @pytest.mark.slow
 def test_groups_that_are_played_are_compared(start: Any, tiny_dict: Any) -> None:
     """In games of two seats each seat for itself; where nothing differs nothing is learnt."""
-    game = {"env": "lmgame/KuhnPoker-v0", "env_config": {}, "num_learners": 0, "token_ppo": {"num_minibatches": 1}}
+    game = {"env": "lmgame/KuhnPoker-v0", "env_config": {}, "num_learners": 0, "training": {"num_minibatches": 1}}
     rollouts = {"episodes_per_iteration": 16, "group_size": 4}
     algorithm = start(dpo(tiny_dict(**game, text_rollouts=rollouts, dpo={"pairs_per_level": "all"})))
     result = algorithm.train()

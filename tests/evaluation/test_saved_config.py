@@ -134,7 +134,7 @@ def test_what_only_training_reads_does_not_matter(make_config) -> None:
         warm_start={"expert": "their_module:Player", "data": "/data/log.jsonl"},
         policies={"player": {"language_model": {"tokenizer": "/data/other"}}},
     )
-    taken = of_a_stranger({**config.run.as_yaml(), "token_ppo": {"advantage_estimator": "their_module:f"}})
+    taken = of_a_stranger({**config.run.as_yaml(), "training": {"advantage_estimator": "their_module:f"}})
     assert taken["language_model"]["tokenizer"] is None is taken["policies"]["player"]["language_model"]["tokenizer"]
 
 
@@ -273,8 +273,8 @@ json_values = st.recursive(
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(values=st.dictionaries(st.sampled_from(KEYS) | st.text(max_size=5), json_values, max_size=5))
 @example({"algorithm_config_overrides_per_module": None})
-@example({"algorithm_config_overrides_per_module": {"player": {"token_ppo": 5}}})
-@example({"token_ppo": None})
+@example({"algorithm_config_overrides_per_module": {"player": {"training": 5}}})
+@example({"training": None})
 def test_no_configuration_ends_in_a_stack_trace(tmp_path: Path, values) -> None:
     """It is read, or refused with a message."""
     (tmp_path / CONFIG_FILE).write_text(json.dumps(values))

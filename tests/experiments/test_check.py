@@ -72,8 +72,8 @@ def broken_module(tmp_path, monkeypatch):
         (GAME, "config.inferenc={x: 1}", "did you mean 'config.inference'"),
         (GAME, "config.temperature=1", "'config.inference.temperature'"),
         (GAME, "learning_rate=1", "'config.lr'"),
-        (GAME, "policy_loss=clip", "did you mean 'config.token_ppo.policy_loss'"),
-        (GAME, "token_ppo={policy_loss: {clip_high: 0.3}}", "'config.token_ppo'"),
+        (GAME, "policy_loss=clip", "did you mean 'config.training.policy_loss'"),
+        (GAME, "training={policy_loss: {clip_high: 0.3}}", "'config.training'"),
         (GAME, "config.inference.max_tokens_per_turn=8", "'config.language_model.max_tokens_per_turn'"),
         (GAME, "config.policies.a.language_model.temperature=1", "'config.inference.temperature'"),
         (GAME, "config.inference.temperature='1e-1'", "must be a valid number"),
@@ -114,7 +114,7 @@ def test_who_is_refused_is_told_what_works_here(text, override, words):
         ("config.warm_start.expert='raising:Player'", "config.warm_start.expert", "ZeroDivisionError"),
         ("env='raising:Leaving'", "config.env", "SystemExit: 3"),
         *(
-            (f"config.token_ppo.advantage_estimator='raising:{name}'", "config.token_ppo.advantage_estimator", words)
+            (f"config.training.advantage_estimator='raising:{name}'", "config.training.advantage_estimator", words)
             for name, words in (
                 ("NotMade", "making `raising:NotMade` fails: TypeError"),
                 ("Leaving", "SystemExit: 3"),
@@ -285,11 +285,11 @@ def test_the_dry_run_shows_everything():
     "overrides",
     [
         ["config.text_rollouts.episodes_per_iteration=32", "config.gamma=0.99"],
-        ["config.token_ppo={kl: {coef: 0.1}, importance_sampling: {cap: null}}"],
-        ["config.token_ppo.kl={coef: {points: [[0, 0.1], [9, 0]]}}"],
+        ["config.training={kl: {coef: 0.1}, importance_sampling: {cap: null}}"],
+        ["config.training.kl={coef: {points: [[0, 0.1], [9, 0]]}}"],
         [
             *("env=lmgame/TicTacToe-v0", "config.league={opponent_engines: 2}", "config.policies=[a, b]"),
-            "config.algorithm_config_overrides_per_module={b: {token_ppo: {kl: {coef: 0.1}}}}",
+            "config.algorithm_config_overrides_per_module={b: {training: {kl: {coef: 0.1}}}}",
         ],
     ],
     ids=str,

@@ -137,7 +137,7 @@ def test_trials_that_differ_in_the_seed_alone_are_seeds_of_one_run(known: bool, 
     names = ("grpo", "rloo")
     for name in names:
         for seed in (0, 1):
-            params = {"params": {"seed": seed, "lr": 1e-4, "token_ppo": {"advantage_estimator": name}}}
+            params = {"params": {"seed": seed, "lr": 1e-4, "training": {"advantage_estimator": name}}}
             directory = tmp_path if known else tmp_path / name
             write_trial(directory / f"{name}_{seed}", [result(1, 1, 1, 0.5)], **(params if known else {}))
     roots = [tmp_path] if known else sorted(tmp_path.iterdir())
@@ -235,7 +235,7 @@ def sweep(tmp_path: Path) -> Path:
     for name, lr, seed, value in (("a", 0.1, 0, 0.4), ("b", 0.1, 1, 0.6), ("c", 0.2, 0, 0.9)):
         evaluated = {"success_rate": value, "success_low": value - 0.1, "success_high": value + 0.05}
         rows = [{**result(i, 1, i, value), "evaluation": {"env_runners": evaluated, "gap": 0.25}} for i in range(1, 12)]
-        params = {"seed": seed, "lr": lr, "token_ppo": {"policy_loss": {"clip_high": lr}, "num_minibatches": 2}}
+        params = {"seed": seed, "lr": lr, "training": {"policy_loss": {"clip_high": lr}, "num_minibatches": 2}}
         write_trial(directory / name, rows, params=params)
     return directory
 
@@ -250,7 +250,7 @@ def test_seeds_have_intervals_over_seeds_and_a_single_run_those_of_its_evaluatio
     assert said["runs"][1]["figures"]["evaluation/gap"] == (0.25, None, None)
     first, second = "lr=0.1 clip_high=0.1", "lr=0.2 clip_high=0.2"
     assert [run["name"] for run in said["runs"]] == [first, second]
-    assert said["differing"] == {key: {first: 0.1, second: 0.2} for key in ("lr", "token_ppo.policy_loss.clip_high")}
+    assert said["differing"] == {key: {first: 0.1, second: 0.2} for key in ("lr", "training.policy_loss.clip_high")}
 
 
 def test_a_key_that_one_run_does_not_set_differs() -> None:

@@ -31,7 +31,7 @@ CONFIGS: list[tuple[str, dict[str, Any]]] = [
                 "engine": "rllib_lmgame.inference.options:Transformers",
                 "engine_kwargs": {"seed": 1},
             },
-            "token_ppo": {
+            "training": {
                 "advantage_estimator": {"type": "bilevel_gae", "turn_lambda": 0.5},
                 "policy_loss": {"type": "gspo", "clip_low": 0.1, "clip_high": 0.3, "dual_clip": 3},
                 "critic": {"warmup": {"type": "gradient", "iterations": 1}},
@@ -59,7 +59,7 @@ CONFIGS: list[tuple[str, dict[str, Any]]] = [
     (
         "LMGamePPO",
         {
-            "token_ppo": {
+            "training": {
                 "advantage_estimator": "rllib_lmgame.learners.advantages:token_gae",
                 "policy_loss": {
                     "clip_high": {
@@ -85,7 +85,7 @@ CONFIGS: list[tuple[str, dict[str, Any]]] = [
     (
         "LMGameGRPO",
         {
-            "token_ppo": {"advantage_estimator": {"type": "gigpo", "divide_by_std": False}, "policy_loss": "cispo"},
+            "training": {"advantage_estimator": {"type": "gigpo", "divide_by_std": False}, "policy_loss": "cispo"},
             "text_rollouts": {"group_size": 8},
             "data_selection": {"zero_variance_groups": {"type": "drop", "max_refill": 2}, "normalize_rewards": "group"},
         },
@@ -116,7 +116,7 @@ PLAYERS = [
         "policy_mapping_fn": {"grid_search": ["shared", {"X": "a", "O": "b"}, {"X": "b", "O": "a"}]},
     },
     {"league": {"matchmaking": {"type": "pfsp_hard", "power": 3}, "forgotten": {"share": 0.25, "below": 0.6}}},
-    {"league": {"averaged_snapshots": True, "forgotten": None}, "token_ppo": {"ema_decay": 0.9}},
+    {"league": {"averaged_snapshots": True, "forgotten": None}, "training": {"ema_decay": 0.9}},
 ]
 GAMES = [
     {"env": "rllib_lmgame.envs.games.duels.tic_tac_toe:TicTacToe", "env_config": {"show_rules": False}},
@@ -182,7 +182,7 @@ def check_carried(experiment: CheckedExperiment) -> None:
         assert algorithm.cls.default_resource_request(dictionary).bundles  # type: ignore[attr-defined]
         again.get_evaluation_config_object()
         written = fresh().update_from_dict(json.loads(json.dumps(config.run.as_yaml())))
-        for key in ("language_model", "inference", "text_rollouts", "token_ppo", "policies", "games"):
+        for key in ("language_model", "inference", "text_rollouts", "training", "policies", "games"):
             assert getattr(written.run, key) == getattr(config.run, key)
         assert written.run.schedules == config.run.schedules
         assert seats_of(written) == seats_of(again) == seats_of(config)

@@ -168,7 +168,7 @@ EXPERIMENT = {
     "config": {
         "language_model": {"model": "Qwen/Qwen2.5-0.5B"},
         "inference": {"engine": "transformers"},
-        "token_ppo": {"max_tokens_per_microbatch": 1024, "head_chunk_tokens": 512},
+        "training": {"max_tokens_per_microbatch": 1024, "head_chunk_tokens": 512},
         "num_learners": 1,
         "evaluation_interval": 1,
         "evaluation_config": {"explore": False},
@@ -200,7 +200,7 @@ class WithReference(Estimator):
 )
 def test_the_reference_model_is_counted_once(planned, estimator, kl):
     def weights(estimator: str, kl: bool) -> float:
-        config = planned.configs[0].copy(copy_frozen=False).token_ppo(advantage_estimator=estimator)
+        config = planned.configs[0].copy(copy_frozen=False).training(advantage_estimator=estimator)
         config.use_kl_loss = kl
         return footprint(config).processes[0].parts["weights"]
 
@@ -211,11 +211,11 @@ def test_the_reference_model_is_counted_once(planned, estimator, kl):
 def test_what_one_policy_alone_keeps_is_counted(planned, override):
     config = planned.configs[0].copy(copy_frozen=False).players(["player", "other"])
     without = footprint(config)
-    update = config.run.token_ppo
+    update = config.run.training
     overrides = {
-        "use_kl_loss": {"token_ppo": {"kl": {}}},
-        "estimator": {"token_ppo": {"advantage_estimator": f"{__name__}:WithReference"}},
-        "ema_decay": {"token_ppo": update.model_copy(update={"ema_decay": 0.99})},
+        "use_kl_loss": {"training": {"kl": {}}},
+        "estimator": {"training": {"advantage_estimator": f"{__name__}:WithReference"}},
+        "ema_decay": {"training": update.model_copy(update={"ema_decay": 0.99})},
     }
     config.multi_agent(algorithm_config_overrides_per_module={"other": overrides[override]})
     assert footprint(config).on_host - without.on_host == pytest.approx(4 * 494_032_768 / MIB, rel=1e-3)
@@ -249,7 +249,7 @@ def test_values_of_tokens_are_counted(separate):
     backbone = shape.parameters if separate else 0
     counts = {grad: sum(p.numel() for p in values.parameters() if p.requires_grad == grad) for grad in (True, False)}
     learner, engine = footprint(config).processes[:2]
-    chunk = 8 * 2 * min(config.run.token_ppo.head_chunk_tokens, footprint(config).microbatches["player"])
+    chunk = 8 * 2 * min(config.run.training.head_chunk_tokens, footprint(config).microbatches["player"])
     own = 16 * (counts[True] + backbone) + 4 * (counts[False] + backbone) + chunk * shape.vocab_size
     assert learner.parts["action values"] * MIB == pytest.approx(own, rel=1e-6)
     assert engine.parts["action values"] * MIB == pytest.approx(4 * (counts[False] + backbone), rel=1e-6)
@@ -260,7 +260,7 @@ def test_averaged_weights_are_counted_once_where_they_are(planned):
     config = planned.configs[0].copy(copy_frozen=False)
     config.learners(num_gpus_per_learner=1, num_learners=4).deepspeed(bf16={"enabled": True})
     without = footprint(config)
-    averaging = footprint(config.token_ppo(ema_decay=0.99))
+    averaging = footprint(config.training(ema_decay=0.99))
     assert averaging.processes[0] == without.processes[0]
     assert averaging.on_host - without.on_host == pytest.approx(4 * 494_032_768 / MIB, rel=1e-3)
 
@@ -275,7 +275,7 @@ def test_a_reference_that_is_an_average_is_counted_where_it_is_kept(planned, ref
     config.use_kl_loss, config.num_gpus_per_learner, config.num_learners = True, 1, 4
     config.deepspeed({"bf16": {"enabled": True}} if half else None)
     without = footprint(config)
-    moving = footprint(config.token_ppo(kl={"reference": reference}))
+    moving = footprint(config.training(kl={"reference": reference}))
     assert moving.processes[0] == without.processes[0]
     assert moving.on_host - without.on_host == pytest.approx(bytes_ * 494_032_768 / MIB, rel=1e-3)
 
@@ -400,7 +400,7 @@ def test_modules_that_are_trained_whole_take_a_copy_a_gradient_and_moments(plann
     def taken(*names):
         model = {"model": "Qwen/Qwen2.5-7B-Instruct", "lora": {"modules_to_save": [*names]}}
         config = planned.configs[0].copy(copy_frozen=False)
-        config.update_from_dict({"language_model": model, "token_ppo": {"kl": {}}})
+        config.update_from_dict({"language_model": model, "training": {"kl": {}}})
         return footprint(config).processes[0].parts
 
     before, after, of_norms = taken(), taken("lm_head"), taken("norm")
@@ -420,7 +420,7 @@ def test_layers_that_a_published_model_has_not_are_an_error(planned):
 
 @pytest.mark.parametrize("sleeps", [False, True])
 def test_micro_batches_follow_what_an_engine_leaves_of_a_card(planned, sleeps):
-    config = planned.configs[0].copy(copy_frozen=False).token_ppo(max_tokens_per_microbatch="auto")
+    config = planned.configs[0].copy(copy_frozen=False).training(max_tokens_per_microbatch="auto")
     config.num_gpus_per_learner = 0.6
     config.inference(num_gpus_per_engine=0.4, gpu_memory_utilization=0.25, sleep_during_update=sleeps)
     room = learner_rooms(config)["player"]

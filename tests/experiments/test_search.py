@@ -129,8 +129,8 @@ def test_a_result_without_the_metric_is_passed_over():
                 ({"lr": {"grid_search": [1, 2]}}, ".lr", "list of values"),
                 ({"lr": [1, {"uniform": [1, 2]}]}, ".lr", "list of values"),
                 (
-                    {"token_ppo": {"policy_loss": {"clip_low": {"uniform": [0, 1]}, "clip_high": 3}}},
-                    ".token_ppo.policy_loss.clip_high",
+                    {"training": {"policy_loss": {"clip_low": {"uniform": [0, 1]}, "clip_high": 3}}},
+                    ".training.policy_loss.clip_high",
                     "list of values",
                 ),
             )
@@ -170,14 +170,14 @@ def test_what_is_accepted_can_be_perturbed(values, seed):
 
 
 def test_mutations_need_a_value_to_start_from():
-    with pytest.raises(ConfigError, match=r"set config.token_ppo.policy_loss.clip_low too") as caught:
+    with pytest.raises(ConfigError, match=r"set config.training.policy_loss.clip_low too") as caught:
         mutated_points(
-            {"token_ppo": {"policy_loss": {"clip_high": 0.3}}}, {"token_ppo": {"policy_loss": {"clip_low": [0.1, 0.2]}}}
+            {"training": {"policy_loss": {"clip_high": 0.3}}}, {"training": {"policy_loss": {"clip_low": [0.1, 0.2]}}}
         )
-    assert caught.value.path == "scheduler.hyperparam_mutations.token_ppo.policy_loss.clip_low"
+    assert caught.value.path == "scheduler.hyperparam_mutations.training.policy_loss.clip_low"
     assert [
-        point["token_ppo"]["policy_loss"]["clip_low"]
-        for point in mutated_points({}, {"token_ppo": {"policy_loss": {"clip_low": [0.1, 0.2]}}})
+        point["training"]["policy_loss"]["clip_low"]
+        for point in mutated_points({}, {"training": {"policy_loss": {"clip_low": [0.1, 0.2]}}})
     ][:2] == [0.1, 0.2]
 
 

@@ -82,9 +82,9 @@ def test_a_name_must_be_a_directory_name(name):
 
 
 def test_a_type_alone_becomes_its_group():
-    text = BASE.replace("run: PPO", "run: LMGamePPO") + "  config: {token_ppo: {policy_loss: clip}}"
-    (spec,) = specs_of(text, "config.token_ppo.policy_loss.clip_low=0.1")
-    assert spec.config["token_ppo"]["policy_loss"] == {"type": "clip", "clip_low": 0.1}
+    text = BASE.replace("run: PPO", "run: LMGamePPO") + "  config: {training: {policy_loss: clip}}"
+    (spec,) = specs_of(text, "config.training.policy_loss.clip_low=0.1")
+    assert spec.config["training"]["policy_loss"] == {"type": "clip", "clip_low": 0.1}
 
 
 def test_overrides_are_typed_and_reach_every_experiment():

@@ -157,12 +157,12 @@ def make_config(qwen_dir: str) -> Callable[..., Any]:
         model_dir: str | None = None,
         modules: tuple[str, ...] = ("player",),
         options: dict[str, Any] | None = None,
-        token_ppo: dict[str, Any] | None = None,
+        training: dict[str, Any] | None = None,
         deepspeed: dict[str, Any] | None = None,
         learner_class: Any = None,
         critic: bool = True,
         action_values: dict[str, Any] | None = None,
-        **training: Any,
+        **rllib: Any,
     ) -> Any:
         import gymnasium as gym
         from ray.rllib.algorithms.ppo import PPOConfig
@@ -189,16 +189,16 @@ def make_config(qwen_dir: str) -> Callable[..., Any]:
         config = PPOConfig().framework("torch").debugging(seed=7)
         config.multi_agent(policies=set(modules), policy_mapping_fn=lambda *a, **k: modules[0])
         config.learners(num_learners=num_learners, num_cpus_per_learner=1)
-        if training.pop("use_kl_loss", False):
-            token_ppo = {"kl": {}, **(token_ppo or {})}
+        if rllib.pop("use_kl_loss", False):
+            training = {"kl": {}, **(training or {})}
         common = {"lr": 1e-3, "grad_clip": 1.0, "num_epochs": 1, "entropy_coeff": 0.01, "lambda_": 0.95}
-        common |= {"gamma": config.gamma, "vf_loss_coeff": config.vf_loss_coeff, **training}
+        common |= {"gamma": config.gamma, "vf_loss_coeff": config.vf_loss_coeff, **rllib}
         numbers = {key: value for key, value in common.items() if key in RLlibOptions.model_fields}
-        sections = {"token_ppo": token_ppo or {}, "deepspeed": deepspeed}
+        sections = {"training": training or {}, "deepspeed": deepspeed}
         config.run = run_class(PPO)().with_values({**numbers, "seed": 7, **sections})
         config.training(
             **common,
-            use_kl_loss=config.run.token_ppo.kl is not None,
+            use_kl_loss=config.run.training.kl is not None,
             learner_class=learner_class or LMGameLearner,
             add_default_connectors_to_learner_pipeline=False,
         )

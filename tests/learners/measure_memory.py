@@ -1,7 +1,7 @@
 """Updates of small models one after the other; prints what each took.
 
     python tests/learners/measure_memory.py '[{"model": DIRECTORY, "vocabulary": 512, "episodes": 32,
-        "tokens": [192, 64], "token_ppo": {"max_tokens_per_microbatch": 4096, "head_chunk_tokens": 512}}]'
+        "tokens": [192, 64], "training": {"max_tokens_per_microbatch": 4096, "head_chunk_tokens": 512}}]'
 
 A process of its own, in which blocks of 128 KiB and more go back to the system when they are freed: what is resident is
 what is in use, and the same in every run (to half a MiB). Learners themselves let the C library keep freed blocks,
@@ -67,9 +67,9 @@ def build(case: dict[str, Any]) -> Any:
     config = make_config("")(
         model_dir=case["model"],
         options={"context_length": 4096, "lora": case.get("lora")},
-        token_ppo={"num_minibatches": 1} | case["token_ppo"],
+        training={"num_minibatches": 1} | case["training"],
         deepspeed=case.get("deepspeed"),
-        critic=case["token_ppo"].get("advantage_estimator") != "grpo",
+        critic=case["training"].get("advantage_estimator") != "grpo",
     )
     learner = config.learner_class(config=config, module_spec=config.rl_module_spec)
     learner.build()

@@ -52,7 +52,7 @@ def learner_of(make_learner: Any) -> Any:
             action_values={**CASES[case][1], "q_init": 0.0, "beta": 2.0},
             options={"value_model": value_model},
             grad_clip=None,
-            token_ppo=ppo,
+            training=ppo,
         )
         module = learner.module["player"].double()
         torch.manual_seed(1)
@@ -194,7 +194,7 @@ def test_two_learners_equal_one(make_config: Any, make_learner: Any, make_episod
 
     how = {
         "critic": False,
-        "token_ppo": {"max_tokens_per_microbatch": 64},
+        "training": {"max_tokens_per_microbatch": 64},
         "action_values": {**CASES["ilql"][1], "q_init": 0.0, "beta": 2.0},
     }
     config = make_config(num_learners=2, **how)

@@ -85,7 +85,7 @@ PACKING = {
 def test_the_expected_gradient_is_that_of_the_expected_return(packing: str, make_learner: Any, as_episode: Any) -> None:
     """Every outcome of a game with two states, enumerated; where all moves earn the same, nothing pulls."""
     ppo = {"normalize_advantages": "none", **PACKING[packing]}
-    learner = make_learner(token_ppo=ppo, lambda_=1.0, gamma=1.0, vf_loss_coeff=0.0, entropy_coeff=0.0, grad_clip=None)
+    learner = make_learner(training=ppo, lambda_=1.0, gamma=1.0, vf_loss_coeff=0.0, entropy_coeff=0.0, grad_clip=None)
     model = learner.module["player"].language_model
     episodes, gradients = every_outcome(model, as_episode), step_gradients(learner)
     outcomes = [
@@ -110,7 +110,7 @@ def turn_allowed(episode: Any) -> Any:
 
 def test_entropy_and_kl_are_those_among_the_allowed(make_learner: Any, as_episode: Any) -> None:
     learner = make_learner(
-        token_ppo={"normalize_advantages": "none", **PACKING["in chunks"]},
+        training={"normalize_advantages": "none", **PACKING["in chunks"]},
         vf_loss_coeff=0.0,
         entropy_coeff=0.3,
         use_kl_loss=True,

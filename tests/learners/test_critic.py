@@ -112,7 +112,7 @@ def test_the_warm_up_fits_the_last_layer_and_touches_nothing_else(
     learner = make_learner(
         lr=1e-2,
         options={"value_model": value_model},
-        token_ppo={"critic": {"warmup": {"iterations": 2}}},
+        training={"critic": {"warmup": {"iterations": 2}}},
     )
     before, optimizer = weights(learner), learner.get_optimizer("player")
     first = update(learner, foreseeable(100, 0))
@@ -149,7 +149,7 @@ def test_the_fit_is_of_returns_discounted_as_the_estimator_does(
         names = {"module_id": "player", "game": "taxi", "episode_id": f"e{number}"}
         episodes.append(as_episode(Trajectory(turns, terminated=True, **names)))
     ppo = {"critic": {"warmup": {"iterations": 2}, "target": "monte_carlo"}}
-    learner = make_learner(gamma=0.9, token_ppo={**ppo, "advantage_estimator": estimator})
+    learner = make_learner(gamma=0.9, training={**ppo, "advantage_estimator": estimator})
     metrics, critic = update(learner, episodes), learner.critics["player"]
     moments = np.array([np.mean(targets), np.mean(np.square(targets))])
     fitted = sum(sums.vector[:3] for sums in critic.sums.values())
@@ -160,7 +160,7 @@ def test_the_fit_is_of_returns_discounted_as_the_estimator_does(
 def test_a_penalty_in_the_rewards_is_one_in_what_is_fitted(make_learner: Any, foreseeable: Any) -> None:
     """With a reference that is not the policy's beginning."""
     ppo = {"critic": {"warmup": {"iterations": 2}, "target": "monte_carlo"}, "kl": {"as": "reward"}}
-    learner = make_learner(use_kl_loss=True, kl_coeff=2.0, token_ppo=ppo)
+    learner = make_learner(use_kl_loss=True, kl_coeff=2.0, training=ppo)
     with torch.no_grad():
         for parameter in learner.reference("player").module.parameters():
             parameter.mul_(1.5)
@@ -174,7 +174,7 @@ def test_a_penalty_in_the_rewards_is_one_in_what_is_fitted(make_learner: Any, fo
 
 def test_a_warm_up_goes_on_where_it_was(make_learner: Any, foreseeable: Any, tmp_path: Path) -> None:
     ppo = {"critic": {"warmup": {"iterations": 3}}}
-    one, other = make_learner(token_ppo=ppo), make_learner(token_ppo=ppo)
+    one, other = make_learner(training=ppo), make_learner(training=ppo)
     update(one, foreseeable(40, 0))
     update(one, foreseeable(40, 1))
     restored(other, one, tmp_path)
@@ -188,7 +188,7 @@ def test_a_warm_up_goes_on_where_it_was(make_learner: Any, foreseeable: Any, tmp
 
 def test_a_policy_that_begins_anew_forgets_what_was_fitted(make_learner: Any, foreseeable: Any) -> None:
     """The sums are of hidden states that are no more."""
-    learner = make_learner(token_ppo={"critic": {"warmup": {"iterations": 2}}})
+    learner = make_learner(training={"critic": {"warmup": {"iterations": 2}}})
     update(learner, foreseeable(20, 0))
     assert learner.critics["player"].sums
     learner.begin_rl()

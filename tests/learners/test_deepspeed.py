@@ -53,7 +53,7 @@ def train(group: Any, make_episodes: Any, first: int, count: int) -> list[Any]:
 @pytest.fixture(scope="module")
 def plain(make_learner: Any, make_episodes: Any) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Weights and last metrics of one plain learner after three updates."""
-    learner = make_learner(token_ppo=PPO, use_kl_loss=True)
+    learner = make_learner(training=PPO, use_kl_loss=True)
     set_adam_eps(learner, EPS)
     (metrics,) = train(learner, make_episodes, 0, UPDATES)
     metrics["reference"] = {name: t.numpy() for name, t in learner.reference("player").module.hf_state().items()}
@@ -66,7 +66,7 @@ def make_group(make_config: Any, ray_cluster: Any) -> Iterator[Callable[..., Lea
     groups: list[LearnerGroup] = []
 
     def make(**kwargs: Any) -> LearnerGroup:
-        config = make_config(**({"token_ppo": PPO, "use_kl_loss": True} | kwargs))
+        config = make_config(**({"training": PPO, "use_kl_loss": True} | kwargs))
         groups.append(LearnerGroup(config=config, module_spec=config.rl_module_spec))
         return groups[-1]
 
@@ -133,7 +133,7 @@ def test_layers_are_gathered_in_step_though_one_learner_has_more_actions(
     """Short replies in one episode, long ones in the other, and no weight small enough to be kept whole."""
     episodes = [one_turn_episode(prompt, 60 - prompt) for prompt in (9, 51)]
     section = {"zero_optimization": {"stage": 3, "stage3_param_persistence_threshold": 0}}
-    group, alone = make_group(num_learners=2, deepspeed=section), make_learner(token_ppo=PPO, use_kl_loss=True)
+    group, alone = make_group(num_learners=2, deepspeed=section), make_learner(training=PPO, use_kl_loss=True)
     for learner in (group, alone):
         for _ in range(2):
             learner.update(training_data=WholeEpisodes(episodes=episodes))
@@ -142,13 +142,13 @@ def test_layers_are_gathered_in_step_though_one_learner_has_more_actions(
 
 DATA: dict[str, tuple[dict[str, Any], Callable[..., WholeEpisodes]]] = {
     "recorded in the passes of one step": (
-        {"token_ppo": {"advantage_estimator": "reinforce", "max_tokens_per_microbatch": 32}, "critic": False},
+        {"training": {"advantage_estimator": "reinforce", "max_tokens_per_microbatch": 32}, "critic": False},
         lambda make, seed: WholeEpisodes(episodes=make(9, seed=seed)),
     ),
     "constrained": ({}, lambda make, seed: WholeEpisodes(episodes=make(7, seed=seed, constrained=True))),
     "shared prompts": ({}, lambda make, seed: one_prompt_each([make(4, seed=10 * seed + i) for i in range(3)])),
     "the game's text": (  # One of the updates has none of it anywhere.
-        {"token_ppo": PPO | {"env_token_loss_weight": 0.5, "head_chunk_tokens": 5}},
+        {"training": PPO | {"env_token_loss_weight": 0.5, "head_chunk_tokens": 5}},
         lambda make, seed: WholeEpisodes(
             episodes=marked(make(7, seed=seed), seed) if seed != 1 else make(7, seed=seed)
         ),
@@ -164,7 +164,7 @@ def test_two_learners_of_which_one_has_more_passes_equal_one(
 ) -> None:
     options, data = DATA[case]
     group = make_group(num_learners=2, deepspeed=zero(stage), **options)
-    alone = make_learner(**{"token_ppo": PPO, "use_kl_loss": True} | options)
+    alone = make_learner(**{"training": PPO, "use_kl_loss": True} | options)
     [r.get() for r in group.foreach_learner(lambda learner: set_adam_eps(learner, EPS))]
     set_adam_eps(alone, EPS)
     for seed in range(3):
@@ -179,7 +179,7 @@ def test_two_learners_measure_the_loss_that_one_does(
     stage: int | None, make_learner: Any, make_group: Any, make_episodes: Any
 ) -> None:
     """Of what is held out, also where one of them has nothing of it, before an update and after; and learn nothing."""
-    alone, objective = make_learner(token_ppo=PPO, use_kl_loss=True), SupervisedObjective(1, lr=1e-2)
+    alone, objective = make_learner(training=PPO, use_kl_loss=True), SupervisedObjective(1, lr=1e-2)
     group = make_group(num_learners=2, deepspeed=zero(stage))
     [r.get() for r in group.foreach_learner(lambda learner: set_adam_eps(learner, EPS))]
     set_adam_eps(alone, EPS)
@@ -226,7 +226,7 @@ def test_a_local_learner_with_deepspeed_equals_a_plain_one(
     stage: int, plain: Any, make_learner: Any, make_episodes: Any, tmp_path: Path
 ) -> None:
     expected, metrics = plain
-    learner = make_learner(token_ppo=PPO, use_kl_loss=True, deepspeed=zero(stage))
+    learner = make_learner(training=PPO, use_kl_loss=True, deepspeed=zero(stage))
     set_adam_eps(learner, EPS)
     (result,) = train(learner, make_episodes, 0, UPDATES)
     assert_close(hf_state(learner), expected, 1e-5)
@@ -261,7 +261,7 @@ def test_bfloat16_weights_with_float32_masters_learn(
     section = {"bf16": {"enabled": True}, **zero(stage)}
 
     def make() -> Any:
-        return make_learner(options={"dtype": dtype}, token_ppo={"max_tokens_per_microbatch": 9999}, deepspeed=section)
+        return make_learner(options={"dtype": dtype}, training={"max_tokens_per_microbatch": 9999}, deepspeed=section)
 
     learner, episodes = make(), make_episodes(6)
     objective = SupervisedObjective(num_minibatches=6, lr=1e-4)
@@ -308,7 +308,7 @@ def assert_same_critic(found: list[np.ndarray], expected: list[np.ndarray], tole
 @pytest.mark.parametrize("stage", [0, 2, pytest.param(3, marks=pytest.mark.slow)])
 def test_a_value_head_is_fitted_as_in_a_plain_learner(stage: int, make_learner: Any, make_episodes: Any) -> None:
     """What is set, a step goes on from."""
-    learners = [make_learner(token_ppo=PPO | CRITIC, deepspeed=section) for section in (None, zero(stage))]
+    learners = [make_learner(training=PPO | CRITIC, deepspeed=section) for section in (None, zero(stage))]
     for i in range(3):
         found, expected = (train(learner, make_episodes, i, 1)[0] for learner in reversed(learners))
         assert found["vf_loss"] == pytest.approx(expected["vf_loss"], abs=1e-4)
@@ -321,7 +321,7 @@ def test_the_policy_rests_while_the_critic_warms_up(stage: int | None, make_lear
     zero.
     """
     learner = make_learner(
-        token_ppo=PPO | {"critic": {"warmup": {"iterations": 2, "type": "gradient"}}}, deepspeed=zero(stage)
+        training=PPO | {"critic": {"warmup": {"iterations": 2, "type": "gradient"}}}, deepspeed=zero(stage)
     )
     for i in range(2):
         update(learner, make_episodes(9, seed=i), objective=SupervisedObjective(1, lr=1e-2))
@@ -337,9 +337,9 @@ def test_the_policy_rests_while_the_critic_warms_up(stage: int | None, make_lear
 def test_ppo_begins_without_the_momentum_of_a_supervised_stage(
     stage: int | None, make_learner: Any, make_episodes: Any
 ) -> None:
-    learner = make_learner(token_ppo=PPO, deepspeed=zero(stage))
+    learner = make_learner(training=PPO, deepspeed=zero(stage))
     update(learner, make_episodes(9, seed=5), objective=SupervisedObjective(1, lr=1e-2))
-    fresh = make_learner(token_ppo=PPO)
+    fresh = make_learner(training=PPO)
     fresh.module["player"].load_hf_state(hf_state(learner))
     learner.begin_rl()
     for trained in (learner, fresh):
@@ -357,7 +357,7 @@ def test_a_policy_that_begins_again_is_what_it_was_when_ppo_began(
     """
     learner = make_learner(
         modules=("player", "other"),
-        token_ppo=PPO | {"ema_decay": 0.5, "lr_warmup_steps": 3},
+        training=PPO | {"ema_decay": 0.5, "lr_warmup_steps": 3},
         use_kl_loss=True,
         kl_target=1e-4,
         deepspeed=zero(stage),
@@ -389,7 +389,7 @@ def test_a_policy_that_begins_again_is_what_it_was_when_ppo_began(
 def test_gradients_that_are_not_finite_are_skipped_under_zero(
     stage: int, make_learner: Any, make_episodes: Any
 ) -> None:
-    learner = make_learner(token_ppo={"max_tokens_per_microbatch": 9999}, deepspeed=zero(stage))
+    learner = make_learner(training={"max_tokens_per_microbatch": 9999}, deepspeed=zero(stage))
     engine = learner.engines["player"]
     before = hf_state(learner)
     plain_backward = engine.backward

@@ -371,7 +371,7 @@ def match(rng: np.random.Generator) -> Any:
 
 
 def test_baselines_go_on_bit_for_bit(make_learner: Any, tmp_path: Path) -> None:
-    kwargs = {"token_ppo": {"advantage_estimator": "rae", "normalize_advantages": "none"}, "lr": 1e-2}
+    kwargs = {"training": {"advantage_estimator": "rae", "normalize_advantages": "none"}, "lr": 1e-2}
     learner, fresh = make_learner(**kwargs), make_learner(**kwargs)
     rng = np.random.default_rng(0)
     matches = [[match(rng) for _ in range(4)] for _ in range(4)]

@@ -23,7 +23,7 @@ from rllib_lmgame.learners.metrics import UpdateMeter
 from rllib_lmgame.learners.objectives import ModuleUpdate, PPOObjective
 from rllib_lmgame.learners.objectives.base import LearnerSettings
 from rllib_lmgame.learners.objectives.ppo import importance_weights
-from rllib_lmgame.learners.options import IMPORTANCE_LEVELS, ImportanceSamplingOptions, TokenPPOOptions
+from rllib_lmgame.learners.options import IMPORTANCE_LEVELS, ImportanceSamplingOptions, TrainingOptions
 from rllib_lmgame.learners.process import ProcessGroup
 
 
@@ -129,7 +129,7 @@ def update_of(rows: list[Row], **ppo: Any) -> ModuleUpdate:
     names = {"old_logprobs": "old", "rollout_logprobs": "rollout", "ref_logprobs": "ref", "values": "value"}
     for attribute, name in names.items():
         setattr(batch, attribute, column(ids, name).astype(np.float32))
-    options = build(TokenPPOOptions, {"normalize_advantages": "none", "critic": {"target": "gae"}, **ppo})
+    options = build(TrainingOptions, {"normalize_advantages": "none", "critic": {"target": "gae"}, **ppo})
     return ModuleUpdate(
         module_id="player",
         settings=LearnerSettings(options, gamma=GAMMA, lam=LAMBDA, vf_loss_coeff=0.5),

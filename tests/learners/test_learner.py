@@ -28,7 +28,7 @@ from rllib_lmgame.learners.engines.torch_engine import (
 )
 from rllib_lmgame.learners.objectives import SupervisedObjective, base
 from rllib_lmgame.learners.objectives.base import LearnerSettings
-from rllib_lmgame.learners.options import LEAST_VALUE_LR, WARMUP_STEPS_AFTER_SUPERVISION, TokenPPOOptions, WeightUse
+from rllib_lmgame.learners.options import LEAST_VALUE_LR, WARMUP_STEPS_AFTER_SUPERVISION, TrainingOptions, WeightUse
 from rllib_lmgame.policies.model.attention import PackedRows
 from rllib_lmgame.policies.model.rl_module import ScriptedRLModule
 from rllib_lmgame.rollouts.records import trajectory_of
@@ -40,7 +40,7 @@ SMALL = {"max_tokens_per_microbatch": 64, "head_chunk_tokens": 8}
 def test_one_update_equals_ppo_written_out(make_learner: Any, make_episodes: Any) -> None:
     """Against a loop over single rows with GAE by its definition and torch's own AdamW."""
     learner = make_learner(
-        token_ppo={"normalize_advantages": "batch", "importance_sampling": None, "critic": {"target": "gae"}},
+        training={"normalize_advantages": "batch", "importance_sampling": None, "critic": {"target": "gae"}},
         gamma=0.99,
         lambda_=0.9,
         lr=1e-2,
@@ -99,8 +99,8 @@ def test_one_update_equals_ppo_written_out(make_learner: Any, make_episodes: Any
 def test_micro_batches_change_nothing(ppo: dict[str, Any], make_learner: Any, make_episodes: Any) -> None:
     """One pass over everything, and an evaluation followed by many small passes, are the same update."""
     small, whole = (
-        make_learner(token_ppo=ppo, use_kl_loss=True),
-        make_learner(token_ppo=ppo | {"max_tokens_per_microbatch": 9999}, use_kl_loss=True),
+        make_learner(training=ppo, use_kl_loss=True),
+        make_learner(training=ppo | {"max_tokens_per_microbatch": 9999}, use_kl_loss=True),
     )
     for seed in range(2):
         a, b = (update(learner, make_episodes(10, seed=seed)) for learner in (small, whole))
@@ -110,7 +110,7 @@ def test_micro_batches_change_nothing(ppo: dict[str, Any], make_learner: Any, ma
 
 
 def test_metrics_say_what_happened(make_learner: Any, make_episodes: Any) -> None:
-    learner = make_learner(token_ppo=SMALL | {"num_minibatches": 3}, num_epochs=2)
+    learner = make_learner(training=SMALL | {"num_minibatches": 3}, num_epochs=2)
     episodes = make_episodes(10, version=0)
     first = update(learner, episodes)
     second = update(learner, episodes)
@@ -185,7 +185,7 @@ def test_too_many_skipped_steps_in_a_row_end_the_run(
     make_learner: Any, make_episodes: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(base, "MAX_NAN_STEPS", 3)
-    learner = make_learner(token_ppo={"num_minibatches": 4})
+    learner = make_learner(training={"num_minibatches": 4})
     poison(learner, {0, 1, 2}, float("nan"))
     with pytest.raises(FloatingPointError, match="3 optimizer steps in a row"):
         update(learner, make_episodes(8))
@@ -225,7 +225,7 @@ def rates_of_steps(learner: Any) -> list[dict[str, float]]:
 def test_learning_rates(make_learner: Any, make_episodes: Any) -> None:
     assert [warmup_factor(step, 4) for step in range(5)] == [0.25, 0.5, 0.75, 1.0, 1.0]
     assert warmup_factor(0, 0) == 1.0
-    learner = make_learner(lr=[[0, 1e-2], [100, 1e-3]], token_ppo={"lr_warmup_steps": 2, "critic": {"lr": 5e-3}})
+    learner = make_learner(lr=[[0, 1e-2], [100, 1e-3]], training={"lr_warmup_steps": 2, "critic": {"lr": 5e-3}})
     seen = rates_of_steps(learner)
     for timestep in (50, 100, 100):
         update(learner, make_episodes(4), timesteps={"num_env_steps_sampled_lifetime": timestep})
@@ -235,17 +235,17 @@ def test_learning_rates(make_learner: Any, make_episodes: Any) -> None:
 
 def test_each_part_of_the_value_function_has_its_own_rate() -> None:
     """A head made from nothing can take a hundred times the rate of a backbone."""
-    options = build(TokenPPOOptions, {"critic": {"lr": 1e-3}})
+    options = build(TrainingOptions, {"critic": {"lr": 1e-3}})
     assert learning_rates(options, 1e-6, 0.5) == pytest.approx(dict(zip(PARTS, (5e-7, 5e-4, 5e-7), strict=True)))
-    options = build(TokenPPOOptions, {"critic": {"backbone_lr": 1e-5}})
+    options = build(TrainingOptions, {"critic": {"backbone_lr": 1e-5}})
     assert learning_rates(options, 1e-6) == dict(zip(PARTS, (1e-6, LEAST_VALUE_LR, 1e-5), strict=True))
     for lr in (0.0, 1e-4):
-        assert learning_rates(TokenPPOOptions(), lr) == dict.fromkeys(PARTS, lr)
+        assert learning_rates(TrainingOptions(), lr) == dict.fromkeys(PARTS, lr)
 
 
 def test_the_warm_up_waits_for_the_policys_first_step(make_learner: Any, make_episodes: Any) -> None:
     ppo = {"lr_warmup_steps": 4, "critic": {"lr": 1e-2, "warmup": {"iterations": 2, "type": "gradient"}}}
-    learner = make_learner(lr=1e-3, token_ppo=ppo)
+    learner = make_learner(lr=1e-3, training=ppo)
     seen = rates_of_steps(learner)
     for _ in range(4):
         update(learner, make_episodes(4))
@@ -266,7 +266,7 @@ def test_a_critics_warm_up_by_gradient_moves_and_clips_nothing_of_the_policy(
         use_kl_loss=True,
         num_epochs=2,
         options={"value_model": value_model},
-        token_ppo=ppo,
+        training=ppo,
     )
     with torch.no_grad():
         for parameter in learner.reference("player").module.parameters():
@@ -283,11 +283,11 @@ def test_a_critics_warm_up_by_gradient_moves_and_clips_nothing_of_the_policy(
 
 
 @pytest.mark.parametrize(
-    ("token_ppo", "warm_start", "steps"),
+    ("training", "warm_start", "steps"),
     [({}, False, 0), ({}, True, WARMUP_STEPS_AFTER_SUPERVISION), ({"lr_warmup_steps": 3}, True, 3)],
 )
-def test_ppo_warms_up_behind_a_warm_start(token_ppo: dict[str, int], warm_start: bool, steps: int) -> None:
-    config = LMGamePPOConfig().token_ppo(**token_ppo)
+def test_ppo_warms_up_behind_a_warm_start(training: dict[str, int], warm_start: bool, steps: int) -> None:
+    config = LMGamePPOConfig().training(**training)
     if warm_start:
         config.warm_start(expert="solver")
     assert LearnerSettings.of_run(config.run).lr_warmup_steps == steps
@@ -317,7 +317,7 @@ def test_the_kl_coefficient_waits_for_the_critic(make_learner: Any, make_episode
         kl_coeff=0.2,
         kl_target=1e-6,
         lr=1e-2,
-        token_ppo={"critic": {"warmup": {"iterations": 2}}, "num_minibatches": 2},
+        training={"critic": {"warmup": {"iterations": 2}}, "num_minibatches": 2},
     )
     coefficients = []
     for i in range(3):
@@ -327,12 +327,12 @@ def test_the_kl_coefficient_waits_for_the_critic(make_learner: Any, make_episode
 
 
 def test_values_of_schedules_hold_from_their_update_on(make_learner: Any, make_episodes: Any) -> None:
-    learner = make_learner(use_kl_loss=True, kl_coeff=0.2, lr=1e-3, token_ppo={"critic": {"lr": 1e-2}})
+    learner = make_learner(use_kl_loss=True, kl_coeff=0.2, lr=1e-3, training={"critic": {"lr": 1e-2}})
     update(learner, make_episodes(4))
     scheduled = {
         "lr": 0.0025,
         "entropy_coeff": 0.125,
-        "token_ppo.kl.coef": 0.75,
+        "training.kl.coef": 0.75,
         "gamma": 0.5,
         "lambda": 0.25,
         "vf_loss_coeff": 0.1,
@@ -340,9 +340,9 @@ def test_values_of_schedules_hold_from_their_update_on(make_learner: Any, make_e
         "inference.temperature": 0.7,
         "text_rollouts.reward_scale": 0.5,
         "text_rollouts.format_penalty": -2.0,
-        "token_ppo.policy_loss.clip_high": 0.4,
-        "token_ppo.num_minibatches": 2,
-        "token_ppo.critic.lr": 0.05,
+        "training.policy_loss.clip_high": 0.4,
+        "training.num_minibatches": 2,
+        "training.critic.lr": 0.05,
     }
     metrics = update(learner, make_episodes(4), scheduled=scheduled)
     settings = learner.settings("player")
@@ -369,7 +369,7 @@ def test_values_of_schedules_hold_from_their_update_on(make_learner: Any, make_e
 @pytest.mark.parametrize("kl_in", ["loss", "reward"])
 def test_the_names_of_an_updates_numbers_are_known(kl_in: str, make_learner: Any, make_episodes: Any) -> None:
     ppo = {"kl": {"as": kl_in}, "critic": {"warmup": {"iterations": 1}, "clip": 0.2}, "policy_loss": {"dual_clip": 3.0}}
-    learner, found = make_learner(use_kl_loss=True, token_ppo=ppo), set()
+    learner, found = make_learner(use_kl_loss=True, training=ppo), set()
     for _ in range(2):
         found |= update(learner, make_episodes(4)).keys()
     assert found == {*LEARNER_NAMES} - {"teacher_kl", *OBSERVATION_NAMES}, "a teacher's, and of what games say"
@@ -378,23 +378,23 @@ def test_the_names_of_an_updates_numbers_are_known(kl_in: str, make_learner: Any
 def test_what_a_module_has_of_its_own_comes_before_a_schedule(make_config: Any, make_episodes: Any) -> None:
     modules = ("player", "other")
     config = make_config(
-        modules=modules, use_kl_loss=True, kl_coeff=0.2, lr=1e-3, token_ppo={"policy_loss": {"clip_high": 0.3}}
+        modules=modules, use_kl_loss=True, kl_coeff=0.2, lr=1e-3, training={"policy_loss": {"clip_high": 0.3}}
     )
     own = {
         "lr": 0.004,
         "lambda_": 0.7,
         "kl_coeff": 0.1,
         "entropy_coeff": 0.5,
-        "run": config.run.with_values({"lambda": 0.7, "token_ppo": {"policy_loss": {"clip_high": 0.9}}}),
+        "run": config.run.with_values({"lambda": 0.7, "training": {"policy_loss": {"clip_high": 0.9}}}),
     }
     config.multi_agent(algorithm_config_overrides_per_module={"other": own})
     written = {"lr": 0.004, "lambda": 0.7, "entropy_coeff": 0.5}
-    written["token_ppo"] = {"kl": {"coef": 0.1}, "policy_loss": {"clip_high": 0.9}}
+    written["training"] = {"kl": {"coef": 0.1}, "policy_loss": {"clip_high": 0.9}}
     config.run = config.run.with_values({"algorithm_config_overrides_per_module": {"other": written}})
     learner = config.learner_class(config=config, module_spec=config.rl_module_spec)
     learner.build()
-    scheduled = {"lr": 0.0025, "lambda": 0.25, "token_ppo.kl.coef": 0.75, "entropy_coeff": 0.125, "gamma": 0.5}
-    scheduled |= {"token_ppo.policy_loss.clip_high": 0.4, "token_ppo.policy_loss.clip_low": 0.1}
+    scheduled = {"lr": 0.0025, "lambda": 0.25, "training.kl.coef": 0.75, "entropy_coeff": 0.125, "gamma": 0.5}
+    scheduled |= {"training.policy_loss.clip_high": 0.4, "training.policy_loss.clip_low": 0.1}
     episodes = [episode for module in modules for episode in make_episodes(4, module=module)]
     metrics = update(learner, episodes, module=None, scheduled=scheduled)
     found = {}
@@ -426,7 +426,7 @@ def test_the_adaptive_kl_coefficient_comes_back_from_a_quiet_stretch(make_learne
 
 def test_a_restored_learner_goes_on_as_if_never_stopped(make_learner: Any, make_episodes: Any, tmp_path: Path) -> None:
     kwargs = {
-        "token_ppo": SMALL
+        "training": SMALL
         | {"num_minibatches": 2, "ema_decay": 0.5, "lr_warmup_steps": 5, "critic": {"lr": 2e-3}, "weight_decay": 0.1},
         "use_kl_loss": True,
         "kl_target": 1e-6,
@@ -505,7 +505,7 @@ def test_the_kl_coefficient_of_a_restored_run_is_the_configured_one_where_that_i
     for kwargs, expected in (
         ({"kl_coeff": 0.2}, adapted),
         ({"kl_coeff": 1.0}, 1.0),
-        ({"kl_coeff": 0.2, "token_ppo": {"kl": {"coef": 3.0}}}, 3.0),
+        ({"kl_coeff": 0.2, "training": {"kl": {"coef": 3.0}}}, 3.0),
     ):
         fresh = restored(make_learner(use_kl_loss=True, **kwargs), learner, tmp_path)
         assert float(fresh.curr_kl_coeffs_per_module["player"]) == pytest.approx(expected), kwargs
@@ -524,7 +524,7 @@ def test_activations_are_recomputed_where_asked(
 ) -> None:
     """Every layer runs again in the backward pass, the last one too."""
     options, ppo, calls = {"gradient_checkpointing": recomputed}, {"max_tokens_per_microbatch": 9999}, []
-    learner = make_learner(options=options, deepspeed=zero(stage), token_ppo=ppo)
+    learner = make_learner(options=options, deepspeed=zero(stage), training=ppo)
     for layer in learner.module["player"].language_model.base_model.layers:
         layer.mlp.register_forward_pre_hook(lambda module, inputs: calls.append(module))
     update(learner, make_episodes(3), objective=SupervisedObjective(1, lr=1e-3))
@@ -532,7 +532,7 @@ def test_activations_are_recomputed_where_asked(
 
 
 def test_supervised_learning_is_cross_entropy_on_replies(make_learner: Any, make_episodes: Any) -> None:
-    learner = make_learner(lr=1.0, token_ppo=SMALL)
+    learner = make_learner(lr=1.0, training=SMALL)
     objective = SupervisedObjective(num_minibatches=1, lr=3e-3)
     episodes = make_episodes(8)
     rows = rows_of([trajectory_of(e.agent_episodes["player"]) for e in episodes], max_row_tokens=128)

@@ -39,7 +39,7 @@ def make_lora(make_learner: Any) -> Any:
     """Function that builds a learner with adapters; keyword arguments are those of ``language_model.lora``."""
 
     def make(learner: dict[str, Any] | None = None, **lora: Any) -> Any:
-        given: dict[str, Any] = {"token_ppo": PPO, "lr": 1e-2, **(learner or {})}
+        given: dict[str, Any] = {"training": PPO, "lr": 1e-2, **(learner or {})}
         options = given.pop("options", {}) | {"lora": LORA | lora}
         return make_learner(options=options, **given)
 
@@ -178,7 +178,7 @@ def test_a_resumed_run_is_the_run_that_never_stopped(make_lora: Any, make_episod
 
 def test_a_reference_is_the_policy_as_ppo_began(make_lora: Any, make_episodes: Any) -> None:
     """After a supervised stage it is not the model without adapters; no second model is in memory."""
-    learner = make_lora({"token_ppo": {"kl": {}}})
+    learner = make_lora({"training": {"kl": {}}})
     update(learner, make_episodes(6), objective=SupervisedObjective(num_minibatches=2, lr=1e-2))
     learner.begin_rl()
     begun = {n: t.clone() for n, t in learner.module["player"].adapters.state().items()}
@@ -257,7 +257,7 @@ def test_two_learners_equal_one(
     set_adam_eps(alone, 1e-3)
     train(alone, make_episodes, 0, 3)
     config = make_config(
-        num_learners=2, options={"lora": LORA}, token_ppo=PPO, lr=1e-3, deepspeed=None if stage is None else zero(stage)
+        num_learners=2, options={"lora": LORA}, training=PPO, lr=1e-3, deepspeed=None if stage is None else zero(stage)
     )
     group = LearnerGroup(config=config, module_spec=config.rl_module_spec)
     try:
@@ -287,7 +287,7 @@ def test_a_state_of_whole_weights_or_of_another_base_is_refused(
 def test_log_probabilities_are_recorded_without_dropout(microbatch: int, make_lora: Any, make_episodes: Any) -> None:
     """Also in an update of one step, whose passes would record them otherwise: two updates find the same."""
     ppo = {"advantage_estimator": "grpo", "max_tokens_per_microbatch": microbatch}
-    learner = make_lora({"critic": False, "lr": 1e-30, "token_ppo": ppo}, dropout=0.5)
+    learner = make_lora({"critic": False, "lr": 1e-30, "training": ppo}, dropout=0.5)
     for tensor in learner.module["player"].adapters.state().values():
         torch.nn.init.normal_(tensor, std=0.1)
     first, second = (update(learner, in_groups(make_episodes(8, seed=0), 3)) for _ in range(2))

@@ -15,7 +15,7 @@ from rllib_lmgame.learners.data.batching import TokenBatch
 from rllib_lmgame.learners.metrics import UpdateMeter
 from rllib_lmgame.learners.objectives import ModuleUpdate, PPOObjective
 from rllib_lmgame.learners.objectives.base import LearnerSettings
-from rllib_lmgame.learners.options import TokenPPOOptions
+from rllib_lmgame.learners.options import TrainingOptions
 from rllib_lmgame.learners.process import ProcessGroup
 from rllib_lmgame.measures.exploitability import exploitability
 from rllib_lmgame.measures.game_tree import START, game_tree
@@ -96,7 +96,7 @@ def end_of_self_play(gradient: str, alpha: float, steps: int) -> torch.Tensor:
     The gradient of an information set is divided by how often it is reached, which changes the way, not its end.
     """
     ppo = build(
-        TokenPPOOptions,
+        TrainingOptions,
         {
             "kl": {"loss_estimator": gradient},
             "normalize_advantages": "center_role",

@@ -61,7 +61,7 @@ def estimated(case: dict[str, Any]) -> dict[str, float]:
     zero = case.get("deepspeed") and with_bucket_sizes(case["deepspeed"], shape.parameters)["zero_optimization"]
     lora = case.get("lora")
     adapters = None if lora is None else adapter_parameters(shape, LoraOptions(**lora))
-    tokens, chunk = case["token_ppo"]["max_tokens_per_microbatch"], case["token_ppo"]["head_chunk_tokens"]
+    tokens, chunk = case["training"]["max_tokens_per_microbatch"], case["training"]["head_chunk_tokens"]
     return learner_mib(
         shape,
         zero=zero,
@@ -87,13 +87,13 @@ def cases(make_model: Any) -> list[dict[str, Any]]:
     )
     large = make_model(vocab_size=VOCABULARY_OF_QWEN, hidden_size=128, intermediate_size=512, initializer_range=0.02)
     return [
-        {"model": small, "vocabulary": 512, "episodes": 32, "tokens": (192, 64), "token_ppo": limits(4096, 512)},
+        {"model": small, "vocabulary": 512, "episodes": 32, "tokens": (192, 64), "training": limits(4096, 512)},
         {
             "model": large,
             "vocabulary": VOCABULARY_OF_QWEN,
             "episodes": 8,
             "tokens": (64, 64),
-            "token_ppo": limits(512, 128),
+            "training": limits(512, 128),
         },
     ]
 
@@ -168,7 +168,7 @@ def test_the_learner_takes_what_the_dry_run_says(
     make_episodes: Any,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    plain = make_learner(options=options, token_ppo=ppo)
+    plain = make_learner(options=options, training=ppo)
     assert plain.settings("player").microbatch_tokens == ppo.get("max_tokens_per_microbatch", MOST_TOKENS)
     shape = model_shape(plain.module["player"].language_model.config)
     checkpointing = options.get("gradient_checkpointing", False)
@@ -179,10 +179,10 @@ def test_the_learner_takes_what_the_dry_run_says(
     monkeypatch.setattr(
         TokenBatch, "microbatches", lambda batch, limit, **rest: taken.append(limit) or cut(batch, limit, **rest)
     )
-    learner = make_learner(options=options, token_ppo={**ppo, "num_minibatches": 2})
+    learner = make_learner(options=options, training={**ppo, "num_minibatches": 2})
     learner.update(training_data=WholeEpisodes(episodes=make_episodes(4)))
     assert set(taken) == {learner.settings("player").microbatch_tokens} == {tokens}
-    config = LMGamePPOConfig().environment("lmgame/Sokoban-v0").language_model(**options).token_ppo(**ppo)
+    config = LMGamePPOConfig().environment("lmgame/Sokoban-v0").language_model(**options).training(**ppo)
     assert microbatch_tokens(config, "player", shape) == tokens
 
 
@@ -199,7 +199,7 @@ def test_a_checkpoint_keeps_what_was_found(
     """Sums in the order of other micro-batches round differently; a number that is set wins."""
 
     def learner(room: float, size: Any = "auto") -> Any:
-        config = make_config(token_ppo={"max_tokens_per_microbatch": size})
+        config = make_config(training={"max_tokens_per_microbatch": size})
         config.learner_rooms = {"player": Room(-room / 0.9)}  # Of a card without memory.
         built = config.learner_class(config=config, module_spec=config.rl_module_spec)
         built.build()

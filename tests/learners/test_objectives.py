@@ -22,13 +22,13 @@ from rllib_lmgame.learners.engines.torch_engine import PARTS, POLICY
 from rllib_lmgame.learners.metrics import UpdateMeter, explained_variance, moments
 from rllib_lmgame.learners.objectives import ModuleUpdate, PPOObjective
 from rllib_lmgame.learners.objectives.base import LearnerSettings
-from rllib_lmgame.learners.options import TokenPPOOptions
+from rllib_lmgame.learners.options import TrainingOptions
 from rllib_lmgame.learners.process import ProcessGroup
 from rllib_lmgame.rollouts.records import trajectory_of
 
 
 def settings_of(**ppo: Any) -> LearnerSettings:
-    return LearnerSettings(build(TokenPPOOptions, ppo), gamma=0.99, lam=0.9, vf_loss_coeff=0.3)
+    return LearnerSettings(build(TrainingOptions, ppo), gamma=0.99, lam=0.9, vf_loss_coeff=0.3)
 
 
 def batch_of(episodes: Iterable[Any]) -> TokenBatch:

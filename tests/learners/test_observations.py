@@ -37,7 +37,7 @@ def make_double(make_learner: Any) -> Any:
     def make(critic: bool = True, **ppo: Any) -> Any:
         if not critic:
             ppo |= {"advantage_estimator": "grpo"}
-        learner = make_learner(critic=critic, grad_clip=None, token_ppo=ppo, lr=1e-3, vf_loss_coeff=0.3)
+        learner = make_learner(critic=critic, grad_clip=None, training=ppo, lr=1e-3, vf_loss_coeff=0.3)
         learner.module["player"].double()
         return learner
 
@@ -124,7 +124,7 @@ def test_the_games_text_is_marked_once_where_something_predicts_it() -> None:
 def test_where_rewards_teach_nothing_the_games_text_does(said: bool, make_learner: Any, make_episodes: Any) -> None:
     """Groups without a difference have no gradient of their own; without text of the game there is no step."""
     ppo = {"advantage_estimator": "grpo", "env_token_loss_weight": 0.5}
-    learner = make_learner(critic=False, entropy_coeff=0.0, token_ppo=ppo)
+    learner = make_learner(critic=False, entropy_coeff=0.0, training=ppo)
     episodes = make_episodes(8)
     data = in_groups(marked(episodes) if said else episodes, 4, equal=True)
     before = weights(learner)
@@ -134,7 +134,7 @@ def test_where_rewards_teach_nothing_the_games_text_does(said: bool, make_learne
 
 
 def test_a_critic_that_warms_up_leaves_it_out(make_learner: Any, make_episodes: Any) -> None:
-    learner = make_learner(token_ppo={"env_token_loss_weight": 0.5, "critic": {"warmup": {"iterations": 1}}})
+    learner = make_learner(training={"env_token_loss_weight": 0.5, "critic": {"warmup": {"iterations": 1}}})
     before = weights(learner)
     assert "observation_loss" not in update(learner, marked(make_episodes(8)))
     assert all(torch.equal(before[name], now) for name, now in weights(learner).items() if "value" not in name)

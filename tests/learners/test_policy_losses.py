@@ -26,7 +26,7 @@ from rllib_lmgame.learners.metrics import UpdateMeter
 from rllib_lmgame.learners.objectives import ModuleUpdate, PPOObjective
 from rllib_lmgame.learners.objectives.base import LearnerSettings
 from rllib_lmgame.learners.objectives.ppo import correct_for_sampler
-from rllib_lmgame.learners.options import TokenPPOOptions
+from rllib_lmgame.learners.options import TrainingOptions
 from rllib_lmgame.learners.process import ProcessGroup
 
 LOW, HIGH = 0.15, 0.3
@@ -205,12 +205,12 @@ class Scaled(PolicyLoss):
 
 
 def chosen(value: Any) -> Any:
-    return build(TokenPPOOptions, {"policy_loss": value}, "config.token_ppo").policy_loss
+    return build(TrainingOptions, {"policy_loss": value}, "config.training").policy_loss
 
 
 def test_policy_losses_are_found_by_name_and_by_path() -> None:
     """Also one with an option of its own."""
-    assert TokenPPOOptions().policy_loss == chosen({}) == Clip(clip_low=0.2, clip_high=0.28)
+    assert TrainingOptions().policy_loss == chosen({}) == Clip(clip_low=0.2, clip_high=0.28)
     assert chosen("gspo") == GSPO(clip_low=3e-4, clip_high=4e-4) and chosen("cispo") == CISPO(clip_high=4.0)
     terms = terms_of(made_up([3], 0))
     for value in (f"{__name__}:halved", f"{__name__}:Scaled", {"type": f"{__name__}:Scaled", "scale": 0.5}):
@@ -254,7 +254,7 @@ def tokens_of(rows: list[Row]) -> list[tuple[int, int, int, int]]:
     ]
 
 
-def by_hand(rows: list[Row], ppo: TokenPPOOptions, moved: dict[tuple[str, int], float]) -> float:
+def by_hand(rows: list[Row], ppo: TrainingOptions, moved: dict[tuple[str, int], float]) -> float:
     """The loss of all rows, by the definition of each way of averaging, where columns of tokens have moved."""
     name, how = ppo.policy_loss.type, ppo.aggregation.type
     tokens = tokens_of(rows)
@@ -291,7 +291,7 @@ def by_hand(rows: list[Row], ppo: TokenPPOOptions, moved: dict[tuple[str, int], 
 
 
 def of_learners(
-    shards: list[list[Row]], ppo: TokenPPOOptions, budget: int, minibatches: int
+    shards: list[list[Row]], ppo: TrainingOptions, budget: int, minibatches: int
 ) -> list[tuple[list[int], float, dict[tuple[str, int], float]]]:
     """What learners with these rows make of them: of each minibatch the ids, its loss, and the gradient by column and
     id.
@@ -356,7 +356,7 @@ def test_however_rows_are_spread_and_packed_the_loss_is_the_one_written_out(
 ) -> None:
     """A minibatch is the mean over what it has on all learners."""
     ppo = build(
-        TokenPPOOptions,
+        TrainingOptions,
         {
             "policy_loss": {
                 "type": name,

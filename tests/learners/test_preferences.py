@@ -31,7 +31,7 @@ from rllib_lmgame.learners.data.sharding import WholeEpisodes
 from rllib_lmgame.learners.metrics import UpdateMeter
 from rllib_lmgame.learners.objectives import ModuleUpdate, PreferenceObjective
 from rllib_lmgame.learners.objectives.base import LearnerSettings
-from rllib_lmgame.learners.options import TokenPPOOptions
+from rllib_lmgame.learners.options import TrainingOptions
 from rllib_lmgame.learners.process import ProcessGroup
 from rllib_lmgame.rollouts.records import trajectory_of
 
@@ -103,7 +103,7 @@ def moved_learner(make_learner: Any) -> Any:
     """Function that makes a float64 learner whose policy is no longer the reference."""
 
     def make(**ppo: Any) -> Any:
-        learner = make_learner(critic=False, grad_clip=None, token_ppo=ppo, lr=1e-3)
+        learner = make_learner(critic=False, grad_clip=None, training=ppo, lr=1e-3)
         learner.module["player"].double()
         learner.reference("player").module.double()
         torch.manual_seed(1)
@@ -194,7 +194,7 @@ def test_the_reference_is_asked_once(moved_learner: Any, make_episodes: Any, mon
 @pytest.mark.parametrize("learners", [2, 3])
 def test_several_learners_prepare_what_one_would(case: str, learners: int, make_episodes: Any) -> None:
     """The last of three has no rows."""
-    settings = LearnerSettings(build(TokenPPOOptions, {}), gamma=1.0, lam=1.0, vf_loss_coeff=0.0)
+    settings = LearnerSettings(build(TrainingOptions, {}), gamma=1.0, lam=1.0, vf_loss_coeff=0.0)
     episodes = as_pairs(make_episodes(8))
 
     def prepared(objective: PreferenceObjective, batch: TokenBatch | None, **values: Any) -> ModuleUpdate:
@@ -245,7 +245,7 @@ def test_two_learners_equal_one(stage: int | None, make_config: Any, make_learne
     pytest.importorskip("deepspeed")
     from ray.rllib.core.learner.learner_group import LearnerGroup
 
-    how = {"critic": False, "token_ppo": {"max_tokens_per_microbatch": 64}, "grad_clip": 1.0}
+    how = {"critic": False, "training": {"max_tokens_per_microbatch": 64}, "grad_clip": 1.0}
     config = make_config(num_learners=2, deepspeed=zero(stage), **how)
     group, alone = LearnerGroup(config=config, module_spec=config.rl_module_spec), make_learner(**how)
     try:

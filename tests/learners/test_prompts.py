@@ -311,9 +311,9 @@ def test_varlen_attention_is_packed_attention(
 @pytest.mark.parametrize(
     "how",
     [
-        {"token_ppo": {"max_tokens_per_microbatch": 128, "num_minibatches": 2}, "use_kl_loss": True},
-        {"token_ppo": {"max_tokens_per_microbatch": 512}, "options": {"value_model": "separate"}},
-        {"token_ppo": {"advantage_estimator": "grpo"}, "critic": False, "options": {"gradient_checkpointing": True}},
+        {"training": {"max_tokens_per_microbatch": 128, "num_minibatches": 2}, "use_kl_loss": True},
+        {"training": {"max_tokens_per_microbatch": 512}, "options": {"value_model": "separate"}},
+        {"training": {"advantage_estimator": "grpo"}, "critic": False, "options": {"gradient_checkpointing": True}},
     ],
     ids=["minibatches", "one pass", "grpo"],
 )
@@ -322,7 +322,7 @@ def test_an_update_is_that_with_prompts_of_their_own(
 ) -> None:
     """Reference, values, advantages, losses and steps."""
     shared, alone = (
-        make_learner(**how | {"token_ppo": how["token_ppo"] | {"share_prompts": share}}) for share in (True, False)
+        make_learner(**how | {"training": how["training"] | {"share_prompts": share}}) for share in (True, False)
     )
     for learner in (shared, alone):
         set_adam_eps(learner, 1e-3)
@@ -349,7 +349,7 @@ def test_all_rows_go_at_once_only_if_repeated_keys_fit_too(
 ) -> None:
     """Of eight rows with one prompt of 90 tokens few are computed, but a window repeats the prompt's keys for each."""
     model_dir = make_model("mistral", sliding_window=window)
-    learner = make_learner(model_dir=model_dir, token_ppo={"max_tokens_per_microbatch": 256, "num_minibatches": 1})
+    learner = make_learner(model_dir=model_dir, training={"max_tokens_per_microbatch": 256, "num_minibatches": 1})
     seen: list[bool] = []
     step = UpdateLoop._step
     monkeypatch.setattr(UpdateLoop, "_step", lambda *given: seen.append(given[-1]) or step(*given))

@@ -40,7 +40,7 @@ def mixed(a: State, b: State, share: float) -> State:
 def test_a_reference_follows_as_it_is_told(kind: Any, make_learner: Any, make_episodes: Any) -> None:
     """From the weights before the first update on, after every update, whatever the number of optimizer steps."""
     learner = make_learner(
-        token_ppo={"kl": {"reference": kind}, "num_minibatches": 2}, use_kl_loss=True, lr=1e-2, num_epochs=2
+        training={"kl": {"reference": kind}, "num_minibatches": 2}, use_kl_loss=True, lr=1e-2, num_epochs=2
     )
     rule = REFERENCES.read(kind)
     expected = policy(learner)
@@ -72,7 +72,7 @@ def test_a_reference_goes_on_bit_for_bit(
 ) -> None:
     if deepspeed:
         pytest.importorskip("deepspeed")
-    kwargs = {"token_ppo": {"kl": {"reference": kind}}, "use_kl_loss": True, "lr": 1e-2, "deepspeed": deepspeed}
+    kwargs = {"training": {"kl": {"reference": kind}}, "use_kl_loss": True, "lr": 1e-2, "deepspeed": deepspeed}
     learner, fresh = make_learner(**kwargs), make_learner(**kwargs)
     for number in range(2):
         update(learner, make_episodes(5, seed=number))

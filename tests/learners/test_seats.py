@@ -52,7 +52,7 @@ def test_a_seat_that_is_not_trained_has_no_gradient_and_no_part_in_any_mean(make
     outcomes = []
     trained = [{"white"}, {"black"}, {"white", "black"}, {"white"}, set()]
     for how in ({}, {"foul": True}, {"bare": True}):
-        learner = make_learner(token_ppo=PPO, use_kl_loss=True, kl_target=1e-6, num_epochs=2, lr=1e-2)
+        learner = make_learner(training=PPO, use_kl_loss=True, kl_target=1e-6, num_epochs=2, lr=1e-2)
         for round_ in range(2):
             metrics = update(learner, [match(10 * round_ + i, seats, **how) for i, seats in enumerate(trained)])
         outcomes.append((weights(learner), metrics))
@@ -68,7 +68,7 @@ def test_a_policy_with_few_rows_is_trained_as_if_alone(make_learner: Any, make_e
     """Bit for bit: weights, optimizer steps, penalty. Each row once per epoch, however many another policy has."""
     count = {"few": 2, "many": 12}
     ppo = {"num_minibatches": 3, "lr_warmup_steps": 9, "kl": {"reference": {"type": "ema", "decay": 0.5}}}
-    kwargs = {"token_ppo": ppo, "use_kl_loss": True, "kl_target": 1e-6, "num_epochs": 2, "lr": 1e-2}
+    kwargs = {"training": ppo, "use_kl_loss": True, "kl_target": 1e-6, "num_epochs": 2, "lr": 1e-2}
     begun = make_learner(**kwargs).module["player"].state_dict()
     for name, other in (("few", "many"), ("many", "few")):
         alone, both = make_learner(modules=(name,), **kwargs), make_learner(modules=("few", "many"), **kwargs)
@@ -92,7 +92,7 @@ def test_a_policy_without_rows_keeps_what_it_has(
     """
     learner = make_learner(
         modules=("player", "other"),
-        token_ppo={"num_minibatches": 2, "kl": {"reference": {"type": "ema", "decay": 0.5}}},
+        training={"num_minibatches": 2, "kl": {"reference": {"type": "ema", "decay": 0.5}}},
         use_kl_loss=True,
         kl_target=1e-6,
         lr=1e-2,

@@ -1,5 +1,5 @@
 """What a learner is set to: limits that are refused on the driver, what a module is built for, and every option of
-``token_ppo`` that may follow a schedule.
+``training`` that may follow a schedule.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import build, walk
 from rllib_lmgame.base.registry import ESTIMATORS
 from rllib_lmgame.learners.objectives.base import LearnerSettings
-from rllib_lmgame.learners.options import TokenPPOOptions
+from rllib_lmgame.learners.options import TrainingOptions
 from rllib_lmgame.policies.model import attention
 
 
@@ -29,8 +29,8 @@ def ppo_config(language_model: dict[str, Any], **settings: Any) -> LMGamePPOConf
 
 
 def test_the_example_of_an_estimators_options_is_one() -> None:
-    (example,) = re.findall(r"`(\{.*?\})`", TokenPPOOptions.model_fields["advantage_estimator"].description or "")
-    build(TokenPPOOptions, {"advantage_estimator": yaml.safe_load(example)})
+    (example,) = re.findall(r"`(\{.*?\})`", TrainingOptions.model_fields["advantage_estimator"].description or "")
+    build(TrainingOptions, {"advantage_estimator": yaml.safe_load(example)})
 
 
 @pytest.mark.parametrize(
@@ -56,8 +56,8 @@ def test_the_example_of_an_estimators_options_is_one() -> None:
 def test_options_are_refused_where_they_are_not_or_cannot_be(key: str, value: Any) -> None:
     """Limits, and what belongs to another type, as they are declared beside each option."""
     with pytest.raises(ConfigError) as caught:
-        ppo_config({}, token_ppo={key.partition(".")[0]: value}).validate()
-    assert caught.value.path == f"config.token_ppo.{key}"
+        ppo_config({}, training={key.partition(".")[0]: value}).validate()
+    assert caught.value.path == f"config.training.{key}"
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_options_are_refused_where_they_are_not_or_cannot_be(key: str, value: An
 )
 def test_groups_of_one_are_refused_before_anything_starts(ppo: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=r"compares .* set at least 2") as caught:
-        ppo_config({}, token_ppo=ppo, text_rollouts={"group_size": 1}).validate()
+        ppo_config({}, training=ppo, text_rollouts={"group_size": 1}).validate()
     assert caught.value.path == "config.text_rollouts.group_size"
 
 
@@ -123,13 +123,13 @@ NEEDS: dict[str, tuple[dict[str, Any], float]] = {
 
 
 def test_the_table_names_all_of_them() -> None:
-    assert NEEDS.keys() == {each.key for each in walk(TokenPPOOptions) if each.scheduled}
+    assert NEEDS.keys() == {each.key for each in walk(TrainingOptions) if each.scheduled}
 
 
 def outcome(make_learner: Any, make_episodes: Any, ppo: dict[str, Any], scheduled: Any) -> dict[str, Any]:
     """What an update leaves that is the second of a run: numbers of the result, coefficients and weights."""
     options = {"num_minibatches": 2, **ppo}
-    learner = make_learner(lr=1e-2, num_epochs=2, use_kl_loss=True, kl_coeff=0.2, token_ppo=options)
+    learner = make_learner(lr=1e-2, num_epochs=2, use_kl_loss=True, kl_coeff=0.2, training=options)
     for number, values in enumerate(({}, scheduled)):
         metrics = update(learner, make_episodes(8, seed=number), scheduled=values)
     sums = {name: tensor.double().sum().item() for name, tensor in weights(learner).items()}
@@ -142,7 +142,7 @@ def test_an_update_without_a_change_is_repeated_bit_for_bit(make_learner: Any, m
     torch.manual_seed(0)
     plain = outcome(make_learner, make_episodes, {}, {})
     same = outcome(
-        make_learner, make_episodes, {}, {"token_ppo.num_minibatches": 2, "token_ppo.importance_sampling.cap": 2.0}
+        make_learner, make_episodes, {}, {"training.num_minibatches": 2, "training.importance_sampling.cap": 2.0}
     )
     assert same == pytest.approx(plain, rel=0, abs=0, nan_ok=True)
 
@@ -151,7 +151,7 @@ def test_an_update_without_a_change_is_repeated_bit_for_bit(make_learner: Any, m
 def test_a_changed_value_changes_an_update(name: str, make_learner: Any, make_episodes: Any) -> None:
     beside, value = NEEDS[name]
     plain = outcome(make_learner, make_episodes, beside, {})
-    changed = outcome(make_learner, make_episodes, beside, {f"token_ppo.{name}": value})
+    changed = outcome(make_learner, make_episodes, beside, {f"training.{name}": value})
     assert changed != pytest.approx(plain, rel=0, abs=0, nan_ok=True)
 
 

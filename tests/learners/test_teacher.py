@@ -30,7 +30,7 @@ def teacher_dir(make_model: Any) -> str:
 
 
 def with_teacher(make_learner: Any, teacher: str, ppo: dict[str, Any] | None = None, **options: Any) -> Any:
-    learner = make_learner(critic=False, token_ppo=PLAIN | (ppo or {}), entropy_coeff=0.0, lr=3e-3)
+    learner = make_learner(critic=False, training=PLAIN | (ppo or {}), entropy_coeff=0.0, lr=3e-3)
     learner.config.run = learner.config.run.with_values({"teacher": {"model": teacher, **options}})
     learner._settings.clear()
     return learner

@@ -66,7 +66,7 @@ def asked(tiny_model_dir: str) -> Iterator[str]:
 
 
 def learner_of(make_learner: Callable[..., Any], teacher: str, ppo: Mapping[str, Any] = {}) -> Any:
-    learner = make_learner(critic=False, token_ppo={**PLAIN, **ppo}, entropy_coeff=0.0, lr=3e-3)
+    learner = make_learner(critic=False, training={**PLAIN, **ppo}, entropy_coeff=0.0, lr=3e-3)
     learner.config.run = learner.config.run.with_values({"teacher": {"model": teacher}})
     learner._settings.clear()
     return learner

@@ -20,7 +20,7 @@ from rllib_lmgame.learners.advantages.without_critic import GRPO
 from rllib_lmgame.learners.engines.torch_engine import PART, POLICY
 from rllib_lmgame.learners.losses.policy import Clip, PolicyTerms
 from rllib_lmgame.learners.objectives import PPOObjective
-from rllib_lmgame.learners.options import TokenPPOOptions
+from rllib_lmgame.learners.options import TrainingOptions
 from rllib_lmgame.learners.process import ProcessGroup
 
 OF_A_CRITIC = {"vf_loss", "vf_explained_var", "value_clip_fraction"}
@@ -46,8 +46,8 @@ def test_the_policy_learns_what_it_learns_beside_a_critic_that_moves_nothing(
 ) -> None:
     rest = {"num_epochs": epochs, "lr": 1e-2, "vf_loss_coeff": 0.0, "grad_clip": None, "use_kl_loss": True}
     ppo = {"max_tokens_per_microbatch": microbatch}
-    without = make_learner(critic=False, token_ppo=GROUPED | ppo, **rest)
-    beside = make_learner(token_ppo={"advantage_estimator": f"{__name__}:WithCritic", **ppo}, **rest)
+    without = make_learner(critic=False, training=GROUPED | ppo, **rest)
+    beside = make_learner(training={"advantage_estimator": f"{__name__}:WithCritic", **ppo}, **rest)
     metrics, others = (trained(each, make_episodes) for each in (without, beside))
     found, expected = hf_state(without), hf_state(beside)
     for name, tensor in expected.items():
@@ -70,7 +70,7 @@ def test_a_checkpoint_goes_on_as_the_kind_it_is(
     stage: int | None, make_learner: Any, make_episodes: Any, tmp_path: Path
 ) -> None:
     section = {"deepspeed": zero(stage), "lr": 1e-2}
-    learner, again = (make_learner(critic=False, token_ppo=GROUPED, **section) for _ in range(2))
+    learner, again = (make_learner(critic=False, training=GROUPED, **section) for _ in range(2))
     trained(learner, make_episodes)
     learner.save_shard(tmp_path)
     again.load_shard(tmp_path)
@@ -83,7 +83,7 @@ def test_a_checkpoint_goes_on_as_the_kind_it_is(
 
 
 def test_a_checkpoint_with_a_critic_is_refused_where_there_is_none(make_learner: Any, tmp_path: Path) -> None:
-    learner, without = make_learner(), make_learner(critic=False, token_ppo=GROUPED)
+    learner, without = make_learner(), make_learner(critic=False, training=GROUPED)
     learner.save_shard(tmp_path)
     said = r"player has a value function there and no value function here; .* hf/ as"
     with pytest.raises(CheckpointError, match=said):
@@ -94,7 +94,7 @@ def config_of(estimator: Any, **language_model: Any) -> LMGamePPOConfig:
     return LMGamePPOConfig().update_from_dict(
         {
             "env": "lmgame/Sokoban-v0",
-            "token_ppo": {"advantage_estimator": estimator},
+            "training": {"advantage_estimator": estimator},
             "text_rollouts": {"group_size": 4},
             "language_model": language_model,
         }
@@ -139,7 +139,7 @@ def test_a_step_of_many_micro_batches_needs_no_pass_without_gradient(
 ) -> None:
     """Where nothing asks beforehand what the pass with gradient says too. What is learned is the same."""
     options = {"critic": False, "lr": 1e-2, **rest}
-    options["token_ppo"] = {"advantage_estimator": "grpo", "max_tokens_per_microbatch": 32, **ppo}
+    options["training"] = {"advantage_estimator": "grpo", "max_tokens_per_microbatch": 32, **ppo}
     learner, other = (make_learner(**options) for _ in range(2))
     for each in (learner, other):
         set_adam_eps(each, 1e-3)
@@ -171,7 +171,7 @@ def test_an_update_without_a_gradient_changes_nothing_but_the_counters(
     """No weight moves, though Adam has momentum and the weights decay; the next update is what it would be without."""
     section = {"deepspeed": zero(stage)}
     ppo = DECAYING | {"max_tokens_per_microbatch": microbatch}
-    idle, other = (make_learner(critic=False, token_ppo=ppo, lr=1e-2, entropy_coeff=0.0, **section) for _ in range(2))
+    idle, other = (make_learner(critic=False, training=ppo, lr=1e-2, entropy_coeff=0.0, **section) for _ in range(2))
     for learner in (idle, other):
         assert update(learner, in_groups(make_episodes(8, seed=0), 2))[SKIPPED] == 0.0
     before, version = hf_state(idle), idle._weights_seq_no
@@ -182,7 +182,7 @@ def test_an_update_without_a_gradient_changes_nothing_but_the_counters(
     for name, tensor in hf_state(idle).items():
         np.testing.assert_array_equal(tensor, before[name], err_msg=name)
     idle.save_shard(tmp_path)
-    resumed = make_learner(critic=False, token_ppo=ppo, lr=1e-2, entropy_coeff=0.0, **section)
+    resumed = make_learner(critic=False, training=ppo, lr=1e-2, entropy_coeff=0.0, **section)
     resumed.load_shard(tmp_path)
     for learner in (idle, other, resumed):
         assert update(learner, in_groups(make_episodes(8, seed=2), 2))["num_steps"] == 1.0
@@ -204,15 +204,15 @@ def own_loss(terms: PolicyTerms) -> Any:
         {"entropy_coeff": 0.01},
         {"use_kl_loss": True},
         {"critic": True},
-        {"token_ppo": {"policy_loss": f"{__name__}:own_loss"}},
+        {"training": {"policy_loss": f"{__name__}:own_loss"}},
     ],
     ids=str,
 )
 def test_whatever_else_may_learn_takes_its_step(more: dict[str, Any], make_learner: Any, make_episodes: Any) -> None:
     plain = {"critic": False, "entropy_coeff": 0.0}
     if more.get("critic"):
-        more = {"critic": True, "token_ppo": {"advantage_estimator": "gae"}}
-    learner = make_learner(**plain | more | {"token_ppo": DECAYING | more.get("token_ppo", {})})
+        more = {"critic": True, "training": {"advantage_estimator": "gae"}}
+    learner = make_learner(**plain | more | {"training": DECAYING | more.get("training", {})})
     metrics = update(learner, in_groups(make_episodes(8, seed=1), 2, equal=True))
     assert (metrics[SKIPPED], metrics["num_steps"]) == (0.0, 1.0)
 
@@ -224,7 +224,7 @@ def test_all_learners_agree_where_one_has_something_to_learn() -> None:
         def max(self, values: Any) -> np.ndarray:
             return np.maximum(values, 0.5)
 
-    settings = SimpleNamespace(ppo=build(TokenPPOOptions, {"advantage_estimator": "grpo"}))
+    settings = SimpleNamespace(ppo=build(TrainingOptions, {"advantage_estimator": "grpo"}))
     for size in (0, 3):  # One of them has no rows.
         batch = SimpleNamespace(advantages=np.zeros(size, np.float32))
         here = {"settings": settings, "batch": batch, "entropy_coefficient": 0.0}

@@ -13,14 +13,14 @@ from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.records import trajectory_of
 
 MakeRunner = Callable[..., TextGameEnvRunner]
-LEARNED = {"token_ppo": {"env_token_loss_weight": 0.1}}
+LEARNED = {"training": {"env_token_loss_weight": 0.1}}
 
 
-@pytest.mark.parametrize("stage", ["token_ppo", "warm_start"])
+@pytest.mark.parametrize("stage", ["training", "warm_start"])
 @pytest.mark.parametrize("game", ["lmgame/Sokoban-v0", "lmgame/TicTacToe-v0"])
 def test_rows_know_what_the_game_has_said(game: str, stage: str, make_runner: MakeRunner, tmp_path) -> None:
     """Of each seat its own; episodes of a log that are played again have the same marks."""
-    sections = LEARNED if stage == "token_ppo" else {"warm_start": {"env_token_loss_weight": 0.5}}
+    sections = LEARNED if stage == "training" else {"warm_start": {"env_token_loss_weight": 0.5}}
     runner = make_runner(game, episode_log_dir=str(tmp_path), sections=sections)
     episodes = play_games(runner, 3, expert="random", log="x").episodes
     again = logged(tmp_path / "x-0.jsonl").episodes(0, 3, runner)

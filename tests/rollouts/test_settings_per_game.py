@@ -134,13 +134,13 @@ MAZE = "env: lmgame/Maze-v0"
             "no room",
         ),
         (
-            "{token_ppo: {advantage_estimator: grpo}, text_rollouts: {group_size: 4}, "
+            "{training: {advantage_estimator: grpo}, text_rollouts: {group_size: 4}, "
             f"games: [{{{MAZE}, episodes: 64, group_size: 1}}]}}",
             "games[0].group_size",
             "compares the episodes of a group",
         ),
         (
-            "{num_learners: 3, token_ppo: {advantage_estimator: grpo}, text_rollouts: {episodes_per_iteration: 16}, "
+            "{num_learners: 3, training: {advantage_estimator: grpo}, text_rollouts: {episodes_per_iteration: 16}, "
             f"games: [{{{MAZE}, episodes: 16, group_size: 8}}]}}",
             "text_rollouts.episodes_per_iteration",
             "a whole group for each of 3 learners",

@@ -60,10 +60,10 @@ def test_how_long_the_processes_took_is_told_once(clock: Clock, monkeypatch: pyt
 
 def test_trials_are_called_by_what_they_drew(clock: Clock) -> None:
     """As it is now; by their ids where that does not tell them apart, or nothing was drawn."""
-    key = "token_ppo/advantage_estimator"
+    key = "training/advantage_estimator"
 
     def trial(name: str, seed: int, estimator: str) -> SimpleNamespace:
-        config = {"seed": seed, "token_ppo": {"advantage_estimator": estimator}}
+        config = {"seed": seed, "training": {"advantage_estimator": estimator}}
         return SimpleNamespace(trial_id=name, evaluated_params={"seed": seed, key: "grpo"}, config=config)
 
     trials = [trial("a", 0, "grpo"), trial("b", 1, "mine:Best"), trial("c", 1, "mine:Best")]

@@ -39,7 +39,7 @@ def _move_learner_from_sampler(algorithm: Any) -> None:
 def test_sums_over_the_tokens_shown_are_the_metrics_of_their_iteration(start, make_config, constrained):
     options = {"episode_log": "all", "group_size": 4, "constrained_decoding": constrained}
     game = {"env": "lmgame/TicTacToe-v0", "env_config": {}} if constrained else {}
-    config = make_config(**game, text_rollouts=options, token_ppo={"advantage_estimator": "grpo"})
+    config = make_config(**game, text_rollouts=options, training={"advantage_estimator": "grpo"})
     algorithm = start(config)
     results = []
     for _ in range(2):

@@ -175,7 +175,7 @@ def _base(config: Any, policy: str) -> str:
 
 def _learner(config: Any, policy: str, shape: memory.ModelShape, microbatch: int, holds_base: bool) -> Processes:
     own = config.get_config_for_module(policy)
-    options, update = config.language_model_of(policy), own.run.token_ppo
+    options, update = config.language_model_of(policy), own.run.training
     separate = options.value_model == "separate"
     critic = config.run.needs_critic(policy)
     adapters = adapters_of(config, policy, shape)
@@ -224,13 +224,13 @@ def _values(
 
 
 def _longest_row(config: Any, policy: str) -> int:
-    rows = config.get_config_for_module(policy).run.token_ppo.max_row_tokens
+    rows = config.get_config_for_module(policy).run.training.max_row_tokens
     return int(rows or config.language_model_of(policy).context_length)
 
 
 def microbatch_tokens(config: Any, policy: str, shape: memory.ModelShape, found: int | None = None) -> int:
     """Tokens of a micro-batch, at most; ``found`` is what ``auto`` finds."""
-    asked = config.get_config_for_module(policy).run.token_ppo.microbatch or found
+    asked = config.get_config_for_module(policy).run.training.microbatch or found
     if asked is not None:
         return int(asked)
     options = config.language_model_of(policy)
@@ -246,7 +246,7 @@ def learner_rooms(config: Any) -> dict[str, Room]:
     On a GPU that is nine tenths of what engines and the learner's states leave of its card; nothing else is limited so.
     """
     follows = any(
-        config.get_config_for_module(policy).run.token_ppo.microbatch is None for policy in config.trained_policies()
+        config.get_config_for_module(policy).run.training.microbatch is None for policy in config.trained_policies()
     )
     if not follows or config.run.deterministic or not config.num_gpus_per_learner:
         return {}
@@ -276,7 +276,7 @@ def _share_of_card(config: Any, taken: Footprint) -> float:
 
 def _averages(config: Any, policy: str, shape: memory.ModelShape) -> list[Processes]:
     """Averages of a policy's weights, which the first learner keeps as float32 in main memory."""
-    update, adapters = config.get_config_for_module(policy).run.token_ppo, adapters_of(config, policy, shape)
+    update, adapters = config.get_config_for_module(policy).run.training, adapters_of(config, policy, shape)
     ema = update.kl is not None and isinstance(update.kl.reference, EMAReference)
     moving = ema and _learner_width(config, policy) == 2
     mib = (shape.parameters if adapters is None else adapters) * 4 / memory.MIB

@@ -119,7 +119,7 @@ def learners_use_cores(config: LMGameConfig) -> bool:
 
 def threads_of(config: LMGameConfig, places: Places) -> tuple[int | None, int | None]:
     """Threads of each engine and of each learner; ``None`` on GPUs, and where no number was set."""
-    inference, update = config.run.inference.num_threads, config.run.token_ppo.num_threads
+    inference, update = config.run.inference.num_threads, config.run.training.num_threads
     engine = places.engine_threads() if inference == AUTO else inference
     learner = places.learner_threads() if update == AUTO else learner_threads(config)
     return (None if config.run.inference.on_gpu else engine, learner if learners_use_cores(config) else None)

@@ -136,7 +136,7 @@ def _memory_lines(experiment: CheckedExperiment) -> list[str]:
 
 def _microbatch(config: Any, policy: str, taken: Footprint) -> str:
     tokens = f"{taken.microbatches[policy]:,} tokens"
-    if config.get_config_for_module(policy).run.token_ppo.microbatch is not None:
+    if config.get_config_for_module(policy).run.training.microbatch is not None:
         return tokens
     return f"up to {tokens}, as the card has room" if config.num_gpus_per_learner else f"{tokens} (auto)"
 

@@ -72,7 +72,7 @@ def file_of(check: Check, gpus: bool, model: str | None) -> dict[str, Any]:
         "language_model": named | {"max_tokens_per_turn": 128 if gpus else 16, "context_length": 2048 if gpus else 512},
         "inference": {"engine": "vllm", "max_num_seqs": 256 if gpus else 32} | (beside if gpus else {}),
         "text_rollouts": {"episodes_per_iteration": 256 if gpus else 16},
-        "token_ppo": {
+        "training": {
             "num_minibatches": 4,
             "max_tokens_per_microbatch": 2048 if gpus else 512,
             "max_logprob_diff": None,

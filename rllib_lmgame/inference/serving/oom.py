@@ -8,7 +8,7 @@ _REPORT = "killed due to the node running low on memory"
 _KILLED = re.compile(r"Selected to kill: .*?task name=([^,]*), .*?pid=(\d+), actual memory used=([\d.]+)GB", re.DOTALL)
 
 LEARNER_KEYS = (
-    "config.token_ppo.max_tokens_per_microbatch, config.token_ppo.head_chunk_tokens, or set "
+    "config.training.max_tokens_per_microbatch, config.training.head_chunk_tokens, or set "
     "config.language_model.gradient_checkpointing"
 )
 ENGINE_KEYS = "config.inference.kv_cache_memory_mb, config.inference.max_num_seqs or config.inference.num_engines"

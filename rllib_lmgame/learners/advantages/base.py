@@ -49,7 +49,7 @@ class AdvantageInputs:
         role_names, game_names: Of all learners, so that indices mean the same everywhere.
         episodes: Id of the episode of each trajectory.
         old_logprobs, rollout_logprobs: float32 ``[A]``; of the learner before the update, and of the sampler.
-        ref_logprobs: float32 ``[A]``; of the reference model, with ``token_ppo.kl`` or where the estimator asks for it.
+        ref_logprobs: float32 ``[A]``; of the reference model, with ``training.kl`` or where the estimator asks for it.
         gamma, lam: Discount and lambda of GAE, per action token or per turn, as the estimator takes them.
         memory: What the estimator keeps for later updates and checkpoints: JSON, the same on all learners.
         all_reduce: Sum over all learners; all must call it alike, also those without tokens.
@@ -279,7 +279,7 @@ class FunctionEstimator(Estimator):
     """A function of :class:`AdvantageInputs` at an import path; it has a value function."""
 
     def __call__(self, inputs: AdvantageInputs, /) -> np.ndarray:
-        return import_path(self.type, "token_ppo.advantage_estimator")(inputs)
+        return import_path(self.type, "training.advantage_estimator")(inputs)
 
 
 class GAE(Estimator):

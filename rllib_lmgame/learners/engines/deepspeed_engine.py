@@ -30,11 +30,11 @@ _MISSING = (
     "deepspeed: the section needs the package deepspeed; install it (pip install deepspeed), or leave the section out"
 )
 _REPLACED_BY = {
-    "optimizer": "`lr`, `token_ppo.adam_betas` and `token_ppo.weight_decay`",
-    "scheduler": "RLlib's `lr` schedule and `token_ppo.lr_warmup_steps`",
+    "optimizer": "`lr`, `training.adam_betas` and `training.weight_decay`",
+    "scheduler": "RLlib's `lr` schedule and `training.lr_warmup_steps`",
     "train_batch_size": "`text_rollouts.episodes_per_iteration`",
-    "train_micro_batch_size_per_gpu": "`token_ppo.max_tokens_per_microbatch`",
-    "gradient_accumulation_steps": "`token_ppo.max_tokens_per_microbatch` and `token_ppo.num_minibatches`",
+    "train_micro_batch_size_per_gpu": "`training.max_tokens_per_microbatch`",
+    "gradient_accumulation_steps": "`training.max_tokens_per_microbatch` and `training.num_minibatches`",
     "managed_gradient_accumulation": "the learner, which accumulates gradients itself",
     "gradient_clipping": "`grad_clip`",
 }

@@ -16,7 +16,7 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from rllib_lmgame.base.errors import CheckpointError
 from rllib_lmgame.base.storage import follow_umask
-from rllib_lmgame.learners.options import LEAST_VALUE_LR, TokenPPOOptions
+from rllib_lmgame.learners.options import LEAST_VALUE_LR, TrainingOptions
 from rllib_lmgame.learners.process import ProcessGroup
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class GuardedAdamW(torch.optim.AdamW):
 
 
 def make_optimizer(
-    module: nn.Module, options: TokenPPOOptions, *, max_grad_norm: float | None, lr: float, guarded: bool = True
+    module: nn.Module, options: TrainingOptions, *, max_grad_norm: float | None, lr: float, guarded: bool = True
 ) -> GuardedAdamW:
     """Of the trainable parameters, in groups by part; vectors (norms, biases) have no decay."""
     chosen: dict[tuple[str, bool], list[nn.Parameter]] = {}
@@ -98,7 +98,7 @@ def make_optimizer(
     )
 
 
-def learning_rates(options: TokenPPOOptions, lr: float, factor: float = 1.0) -> dict[str, float]:
+def learning_rates(options: TrainingOptions, lr: float, factor: float = 1.0) -> dict[str, float]:
     """Rate of each part: ``factor`` times its own or ``lr``; the head's is at least ``LEAST_VALUE_LR`` by default."""
     head = options.critic.lr
     if head is None:

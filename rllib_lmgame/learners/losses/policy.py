@@ -74,7 +74,7 @@ class FunctionLoss(PolicyLoss):
     """A function of :class:`PolicyTerms` at an import path."""
 
     def __call__(self, terms: PolicyTerms, /) -> tuple[Tensor, Stats]:
-        return import_path(self.type, "token_ppo.policy_loss")(terms)
+        return import_path(self.type, "training.policy_loss")(terms)
 
 
 class Clip(PolicyLoss):
@@ -173,7 +173,7 @@ def token_losses(loss: PolicyLoss, terms: PolicyTerms) -> tuple[Tensor, Stats]:
         if isinstance(tokens, Tensor) and tokens.shape == terms.logprobs.shape and isinstance(sums, dict):
             return tokens, sums
     raise ValueError(
-        f"token_ppo.policy_loss `{loss.type}` must return a pair: the loss of each token, a tensor of shape "
+        f"training.policy_loss `{loss.type}` must return a pair: the loss of each token, a tensor of shape "
         f"{list(terms.logprobs.shape)}, and a dictionary of sums for the metrics, {{}} for none"
     )
 

@@ -39,7 +39,7 @@ from rllib_lmgame.learners.engines.torch_engine import (
     warmup_factor,
 )
 from rllib_lmgame.learners.metrics import WITHOUT_GRADIENT, UpdateMeter
-from rllib_lmgame.learners.options import MOST_TOKENS, WARMUP_STEPS_AFTER_SUPERVISION, TeacherOptions, TokenPPOOptions
+from rllib_lmgame.learners.options import MOST_TOKENS, WARMUP_STEPS_AFTER_SUPERVISION, TeacherOptions, TrainingOptions
 from rllib_lmgame.learners.process import ProcessGroup
 from rllib_lmgame.policies.model.attention import Layout
 from rllib_lmgame.policies.model.heads import num_chunks
@@ -60,7 +60,7 @@ class LearnerSettings:
         grad_clip: Bound on the global gradient norm.
     """
 
-    ppo: TokenPPOOptions
+    ppo: TrainingOptions
     gamma: float
     lam: float
     vf_loss_coeff: float
@@ -79,7 +79,7 @@ class LearnerSettings:
         """Those of a policy's ``RunConfig``, with ``values`` of schedules by their keys."""
         run = with_changes(run, values)
         deepspeed: Any = run.deepspeed
-        ppo, default_steps = run.token_ppo, 0 if run.supervised_stage is None else WARMUP_STEPS_AFTER_SUPERVISION
+        ppo, default_steps = run.training, 0 if run.supervised_stage is None else WARMUP_STEPS_AFTER_SUPERVISION
         return cls(
             ppo=ppo,
             gamma=run.gamma,
@@ -102,7 +102,7 @@ class LearnerSettings:
         return warmup is not None and num_updates < warmup.iterations
 
     def changed(self, **options: Any) -> LearnerSettings:
-        """With other ``options`` of ``token_ppo``."""
+        """With other ``options`` of ``training``."""
         return replace(self, ppo=self.ppo.model_copy(update=options))
 
     def without_critic(self) -> LearnerSettings:
@@ -110,7 +110,7 @@ class LearnerSettings:
         return self.changed(critic=self.ppo.critic.model_copy(update={"warmup": None}))
 
     def of_another_loss(self, **options: Any) -> LearnerSettings:
-        """Without what only PPO's loss asks for, and with other ``options`` of ``token_ppo``."""
+        """Without what only PPO's loss asks for, and with other ``options`` of ``training``."""
         return self.without_critic().changed(ema_decay=None, kl=None, **options)
 
     def minibatch_seed(self, version: int, epoch: int, rank: int) -> list[int]:
@@ -137,7 +137,7 @@ class ModuleUpdate:
         ranks: All learners of the update.
         reference_logprobs: Log-probabilities of a micro-batch's action tokens under the frozen reference model, float32
             ``[A]``, given its inputs. All learners must ask the first time.
-        entropy_coefficient, kl_coefficient: At this iteration; the latter is 0 without ``token_ppo.kl``.
+        entropy_coefficient, kl_coefficient: At this iteration; the latter is 0 without ``training.kl``.
         num_updates: Updates of the module before this one, those of a supervised stage left out.
         minibatch: What the present minibatch has on all learners; ``None`` before the first.
         critic: The fit of the value function; ``None`` without one.
@@ -195,7 +195,7 @@ class Objective:
     """Learning rate of all parameters in an update that the objective is given to; ``None``: the configured one."""
 
     learns_observations: bool = False
-    """``token_ppo.env_token_loss_weight`` of the adapted settings adds to its loss."""
+    """``training.env_token_loss_weight`` of the adapted settings adds to its loss."""
 
     def adapted(self, settings: LearnerSettings) -> LearnerSettings:
         """The settings of an update with this objective, from the configured ones."""
