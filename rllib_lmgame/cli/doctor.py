@@ -33,7 +33,7 @@ LOG_LINES = 8
         Option("--model NAME", "hub id, directory or known name (default: random weights)"),
         OUT_FILE,
     ),
-    epilog="With --gpu each check has at most five minutes. Without a GPU, or with CUDA_VISIBLE_DEVICES= in front, "
+    epilog="With --gpu each run of a check has at most two and a half minutes. Without a GPU, or with CUDA_VISIBLE_DEVICES= in front, "
     "checks that have a CPU form run in it (ten minutes); the others are skipped, with the reason.",
 )
 def command(args: argparse.Namespace) -> int:

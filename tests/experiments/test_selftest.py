@@ -17,7 +17,7 @@ from rllib_lmgame.experiments.checks.machine import Gpu
 from rllib_lmgame.experiments.files.reading import read_experiments
 from rllib_lmgame.experiments.results.files import RESULT_FILE
 from rllib_lmgame.experiments.selftest import running
-from rllib_lmgame.experiments.selftest.checks import CHECKS, ITERATIONS, file_of, judged
+from rllib_lmgame.experiments.selftest.checks import CHECKS, ITERATIONS, Peaks, file_of, judged
 from rllib_lmgame.experiments.selftest.running import Here, run_apart, visible
 
 NONE = Here((), (), "there is no GPU here")
@@ -30,9 +30,11 @@ def cards(*sizes: float) -> Here:
 
 def results_with(**numbers: Any) -> list[dict[str, Any]]:
     """Those of a run, with ``numbers`` of the learner in the last iteration."""
-    learner = {"logprob_diff_mean": 1e-6, "nan_steps": 0.0, "grad_norm": 1.0}
+    learner = {"logprob_diff_mean": 1e-6, "nan_steps": 0.0, "grad_norm": 1.0, "update_s": 2.0}
+    learner |= {"num_trainable_parameters": 1e6, "num_non_trainable_parameters": 2e6, "num_computed_tokens": 500.0}
     learners = [{"player": learner} for _ in range(ITERATIONS - 1)] + [{"player": learner | numbers}]
-    return [{"learners": each, "env_runners": {}, "timers": {}} for each in learners]
+    runners = {"turns_per_episode": 3.0, "tokens_per_turn": 4.0}
+    return [{"learners": each, "env_runners": runners, "timers": {}, "time_this_iter_s": 5.0} for each in learners]
 
 
 @pytest.mark.parametrize(
@@ -50,7 +52,7 @@ def test_hidden_gpus_are_left_alone(variable: str | None, ids: str) -> None:
         ("push-nccl", NONE, "needs 2 GPUs; there is no GPU here"),
         ("push-nccl", cards(80), "needs 2 GPUs; here: 1"),
         ("push-nccl", cards(80, 8), "needs 20 GB on each card; here: 8"),
-        ("sleep", cards(80, 8), ""),
+        ("push-ipc", cards(80, 8), ""),
         ("adapters", cards(80), "needs peft, not installed"),
         ("sdpa", cards(80), ""),
     ],
@@ -87,15 +89,17 @@ def fates(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
     def run(command: list[str], log: Path, limit_s: float, variables: dict[str, str]) -> str:
         results, why = told[files[(log.parent / "selftest.yaml").read_text()]]
+        results = [*results, results[-1]] if "--resume" in command else results
         log.write_text("line\x1b[2J\n" * 3000)
         trial = Path(command[command.index("--storage-path") + 1], "selftest", "trial")
-        trial.mkdir(parents=True)
+        trial.mkdir(parents=True, exist_ok=True)
         (trial / RESULT_FILE).write_text("".join(f"{json.dumps(each)}\n" for each in results))
         assert variables["CUDA_VISIBLE_DEVICES"] == "" and "RAY_ADDRESS" not in variables
         return why
 
     monkeypatch.setenv("RAY_ADDRESS", "somewhere:1")
     monkeypatch.setattr(running, "run_apart", run)
+    monkeypatch.setattr(running, "measured_peaks", lambda here: Peaks(flops=1e12, bytes_per_s=1e10))
     monkeypatch.setattr(Here, "look", classmethod(lambda cls: NONE))
     return told
 
@@ -104,6 +108,7 @@ def test_each_check_costs_only_itself(
     fates: dict[str, Any], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     fates |= {"sdpa": (results_with(), ""), "training": (results_with(grad_norm=None), "")}
+    fates |= {"deepspeed": (results_with(), ""), "two-engines": (results_with(nan_steps=1.0), "")}
     fates |= {"zero3": (results_with()[1:], "was ended by SIGKILL"), "adapters": (results_with()[1:], "")}
     out = tmp_path / "report.json"
     assert main(["doctor", "--gpu", "--out", str(out)]) == 1
@@ -114,11 +119,21 @@ def test_each_check_costs_only_itself(
     assert states["training"] == ("failed", "out of bounds: norm of the gradient")
     assert states["zero3"] == ("failed", "was ended by SIGKILL")
     assert states["adapters"] == ("failed", "1 of 3 iterations have no result")
-    assert states["sleep"] == ("skipped", "needs a GPU; there is no GPU here")
+    assert states["push-ipc"] == ("skipped", "needs a GPU; there is no GPU here")
+    assert states["two-engines"] == ("failed", "out of bounds: steps without a finite gradient")
+    assert states["deepspeed"] == ("passed", "")
+    measured = {
+        each["check"]: {number["name"]: number["value"] for number in each["measured"]} for each in report["checks"]
+    }
+    update = (6 * 1e6 + 4 * 2e6) * 500 / 1e12  # seconds of this device
+    assert measured["sdpa"]["update over matrix products of this device (MFU)"] == pytest.approx(update / 2)
+    decoding = 3 * 4 * 3e6 * 4 / 1e10  # each step reads all weights, in float32
+    assert measured["sdpa"]["iteration over the device's limit"] == pytest.approx(5 / (update + decoding))
+    assert not any("limit" in name for name in measured["zero3"])
     assert list(states) == list(CHECK) and report["form"] == "cpu" and report["machine"]
     assert max(len(each["log"]) for each in report["checks"]) == running.LOG_TAIL
     assert "\x1b" not in text and "no number" in text and "NOT at least 1e-09" in text
-    assert "1 passed, 3 failed, 4 skipped" in text and text.endswith("nothing of this ran on a GPU\n")
+    assert "2 passed, 4 failed, 4 skipped" in text and text.endswith("nothing of this ran on a GPU\n")
     assert main(["doctor", "--gpu", "--out", str(out)]) == 2
     assert "exists" in capsys.readouterr().err
 
@@ -149,9 +164,14 @@ def test_files_of_runs_pass_the_checks_of_all_files(gpus: bool, tmp_path: Path) 
     assert len(configs) == len(checks)
 
 
+def test_peaks_are_those_of_this_machine() -> None:
+    peaks = running.measured_peaks(NONE)
+    assert peaks is not None and 1e9 < peaks.flops < 1e13 and 1e8 < peaks.bytes_per_s < 1e12
+
+
 def test_a_run_that_goes_wrong_is_seen() -> None:
     results = results_with(logprob_diff_mean=0.2, nan_steps=1.0, grad_norm=None)
-    wrong = [each.name for each in judged(results, False, None) if not each.ok]
+    wrong = [each.name for each in judged(results, False, None, None) if not each.ok]
     assert wrong == ["gap, trained weights", "steps without a finite gradient", "norm of the gradient"]
 
 

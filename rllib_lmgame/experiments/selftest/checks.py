@@ -6,7 +6,8 @@ A check is a short training run with :attr:`Check.changes`: if weights did not a
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -25,6 +26,7 @@ class Check:
         changes: Sections of the run's file, ``on_gpus`` further ones there.
         on_cpu: What is tried without GPUs; empty if nothing can be.
         gpus, card_gib, packages: What it needs: GPUs, memory of each, and modules.
+        resumes: The run writes a checkpoint, and goes on from it for one more iteration.
     """
 
     name: str
@@ -35,6 +37,12 @@ class Check:
     card_gib: float = 20.0
     packages: tuple[str, ...] = ("vllm",)
     on_gpus: dict[str, Any] = field(default_factory=dict)
+    resumes: bool = False
+
+    @property
+    def iterations(self) -> int:
+        """Results that its run must have."""
+        return ITERATIONS + self.resumes
 
 
 @dataclass(frozen=True)
@@ -86,17 +94,46 @@ def file_of(check: Check, gpus: bool, model: str | None) -> dict[str, Any]:
     changes = {**check.changes, **(check.on_gpus if gpus else {})}
     experiment = {
         "run": changes.pop("run", "LMGamePPO"),
-        "env": "lmgame/FrozenLake-v0",
+        "env": changes.pop("env", "lmgame/FrozenLake-v0"),
         "stop": {"training_iteration": ITERATIONS},
-        "checkpoint_config": {"checkpoint_at_end": False},
+        "checkpoint_config": {"checkpoint_at_end": check.resumes},
     }
     for key, value in changes.items():
         config[key] = {**config.get(key, {}), **value} if isinstance(value, dict) else value
     return {"selftest": {**experiment, "config": config}}
 
 
-def judged(results: Sequence[dict[str, Any]], gpus: bool, model: str | None) -> list[Measured]:
-    """What the iterations of a run say: the gap before and after pushes, times and speeds.
+@dataclass(frozen=True)
+class Peaks:
+    """What a device can do, as measured: operations per second of large matrix products, bytes per second read."""
+
+    flops: float
+    bytes_per_s: float
+
+    @classmethod
+    def measure(cls) -> Peaks:
+        """Those of this process's first GPU in bfloat16; of one CPU thread in float32 without one."""
+        import torch
+
+        on_gpu = torch.cuda.is_available()
+        size, device, dtype = (8192, "cuda", torch.bfloat16) if on_gpu else (1024, "cpu", torch.float32)
+        wide = torch.rand(size, size, device=device).to(dtype)
+        long = torch.rand(size * 8192 * (4 if on_gpu else 1), device=device)
+
+        def seconds(call: Callable[[], Any], times: int = 10) -> float:
+            call().flatten()[0].item()  # The device has finished when a value of the result is here.
+            began = time.perf_counter()
+            for _ in range(times - 1):
+                call()
+            call().flatten()[0].item()
+            return (time.perf_counter() - began) / times
+
+        with torch.inference_mode():
+            return cls(2 * size**3 / seconds(lambda: wide @ wide), long.nbytes / seconds(lambda: long.sum()))
+
+
+def judged(results: Sequence[dict[str, Any]], gpus: bool, model: str | None, peaks: Peaks | None) -> list[Measured]:
+    """What the iterations of a run say: the gap before and after pushes, times, and how near they come to ``peaks``.
 
     Sampler and learner may differ by rounding and nothing more, in nats per token on average. On a CPU float32 and
     bfloat16 are 0.04 apart for :data:`LARGER` with random weights; trained ones differ less.
@@ -107,48 +144,90 @@ def judged(results: Sequence[dict[str, Any]], gpus: bool, model: str | None) -> 
         return float(value) if isinstance(value, int | float) else math.nan
 
     gap = (0.1 if model is None else 0.05) if gpus else 1e-4
-    learner, last = [result["learners"]["player"] for result in results], results[-1]
-    gaps = [number(each, "logprob_diff_mean") for each in learner]
-    return [
+    learners = [[each for name, each in result["learners"].items() if name != "__all_modules__"] for result in results]
+    gaps = [max(number(each, "logprob_diff_mean") for each in learnt) for learnt in learners]
+    every, (last, *_), result = [each for learnt in learners for each in learnt], learners[-1], results[-1]
+    found = [
         Measured("gap, weights as loaded", gaps[0], "nats", high=gap),
         Measured("gap, trained weights", max(gaps[1:]), "nats", high=gap),
-        Measured("steps without a finite gradient", sum(number(each, "nan_steps") for each in learner), high=0),
-        Measured("norm of the gradient", number(learner[-1], "grad_norm"), low=1e-9),
-        Measured("rollout", number(last["env_runners"], "generated_tokens_per_s"), "tokens/s"),
-        Measured("update", number(learner[-1], "num_row_tokens") / number(learner[-1], "update_s"), "tokens/s"),
-        Measured("push", number(last["timers"], "weight_sync_s"), "s"),
+        Measured("steps without a finite gradient", sum(number(each, "nan_steps") for each in every), high=0),
+        Measured("norm of the gradient", number(last, "grad_norm"), low=1e-9),
+        Measured("rollout", number(result["env_runners"], "generated_tokens_per_s"), "tokens/s"),
+        Measured("update", number(last, "num_row_tokens") / number(last, "update_s"), "tokens/s"),
+        Measured("push", number(result["timers"], "weight_sync_s"), "s"),
+        Measured("iteration", number(result, "time_this_iter_s"), "s"),
     ]
+    if peaks is not None and len(learners[-1]) == 1:
+        trained, frozen = (number(last, f"num_{which}_parameters") for which in ("trainable", "non_trainable"))
+        flops = (6 * trained + 4 * frozen) * number(last, "num_computed_tokens")
+        steps = number(result["env_runners"], "turns_per_episode") * number(result["env_runners"], "tokens_per_turn")
+        limit = flops / peaks.flops + steps * (trained + frozen) * (2 if gpus else 4) / peaks.bytes_per_s
+        found += [
+            Measured(
+                "update over matrix products of this device (MFU)", flops / number(last, "update_s") / peaks.flops
+            ),
+            Measured("iteration over the device's limit", number(result, "time_this_iter_s") / limit),
+        ]
+    return found
 
 
 _WHOLE = {"num_gpus_per_engine": 1, "gpu_memory_utilization": 0.6}
 """An engine on a card of its own, which leaves one to the learner."""
+_BF16 = {"bf16": {"enabled": True}}
 _ADAPTERS, _ZERO = "LoRA by GRPO: adapters pushed to the engine", "two learners by ZeRO stage 3"
 _SDPA = "PPO, the learner's attention by SDPA, with shared prompts"
-CHECKS = (
+_DEEPSPEED = "PPO by DeepSpeed (ZeRO 2) with recomputation and a KL reference; a checkpoint, and on from it"
+CHECKS = (  # In the order of what settles most, should somebody have minutes only.
+    Check(
+        "push-ipc",
+        "PPO, weights by CUDA IPC into an engine that sleeps while the learner trains, on one card",
+        {"inference": {"weight_transport": "ipc", "sleep_during_update": True}},
+    ),
+    Check(
+        "deepspeed",
+        f"{_DEEPSPEED}, in bf16, with sleep and CUDA IPC",
+        {
+            "deepspeed": {"zero_optimization": {"stage": 2}},
+            "language_model": {"gradient_checkpointing": True},
+            "training": {"kl": {}},
+        },
+        on_cpu=_DEEPSPEED,
+        packages=("vllm", "deepspeed"),
+        on_gpus={
+            "deepspeed": {"zero_optimization": {"stage": 2}, **_BF16},
+            "language_model": {"gradient_checkpointing": True, "dtype": "bfloat16"},
+            "inference": {"weight_transport": "ipc", "sleep_during_update": True},
+        },
+        resumes=True,
+    ),
+    Check(
+        "two-engines",
+        "two policies that play each other, their two engines on one card",
+        {
+            "env": "lmgame/NegotiationOpen-v0",
+            "env_config": {"split": "train"},
+            "policies": {"opener": {}, "answerer": {}},
+            "policy_mapping_fn": {"first": "opener", "second": "answerer"},
+        },
+        on_cpu="two policies that play each other, each with an engine",
+        on_gpus={"inference": {"num_gpus_per_engine": 0.2, "gpu_memory_utilization": 0.18}},
+    ),
+    Check(
+        "offload",
+        "PPO by DeepSpeed (ZeRO 2) with the optimizer on the host",
+        {"deepspeed": {"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}}}},
+        packages=("vllm", "deepspeed"),
+        on_gpus={
+            "deepspeed": {"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}}, **_BF16},
+            "language_model": {"dtype": "bfloat16"},
+        },
+    ),
     Check("training", "PPO, weights through the object store: gap and speeds", on_cpu="PPO: gap and speeds"),
     Check(
         "sdpa",
         _SDPA,
         {"language_model": {"attn_implementation": "sdpa"}, "text_rollouts": {"group_size": 4}},
         on_cpu=_SDPA,
-    ),
-    Check("push-ipc", "PPO, weights by CUDA IPC, on one card", {"inference": {"weight_transport": "ipc"}}),
-    Check(
-        "push-nccl",
-        "PPO, weights by NCCL, from card to card",
-        {"inference": {"weight_transport": "nccl", **_WHOLE}, "num_gpus_per_learner": 1},
-        gpus=2,
-    ),
-    Check(
-        "sleep",
-        "PPO, an engine that sleeps while the learner trains",
-        {"inference": {"sleep_during_update": True}},
-    ),
-    Check(
-        "tensor-parallel",
-        "PPO, an engine on two cards",
-        {"inference": {**_WHOLE, "num_gpus_per_engine": 2, "tensor_parallel_size": 2}, "num_gpus_per_learner": 1},
-        gpus=3,
     ),
     Check(
         "adapters",
@@ -164,6 +243,12 @@ CHECKS = (
         packages=("vllm", "peft"),
     ),
     Check(
+        "push-nccl",
+        "PPO, weights by NCCL, from card to card",
+        {"inference": {"weight_transport": "nccl", **_WHOLE}, "num_gpus_per_learner": 1},
+        gpus=2,
+    ),
+    Check(
         "zero3",
         f"{_ZERO} over NCCL",
         {"num_learners": 2, "deepspeed": {"zero_optimization": {"stage": 3}}},
@@ -171,8 +256,14 @@ CHECKS = (
         gpus=2,
         packages=("vllm", "deepspeed"),
         on_gpus={
-            "deepspeed": {"zero_optimization": {"stage": 3}, "bf16": {"enabled": True}},
+            "deepspeed": {"zero_optimization": {"stage": 3}, **_BF16},
             "language_model": {"dtype": "bfloat16"},
         },
+    ),
+    Check(
+        "tensor-parallel",
+        "PPO, an engine on two cards",
+        {"inference": {**_WHOLE, "num_gpus_per_engine": 2, "tensor_parallel_size": 2}, "num_gpus_per_learner": 1},
+        gpus=3,
     ),
 )

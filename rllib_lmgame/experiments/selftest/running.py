@@ -19,14 +19,17 @@ from typing import Any
 
 from rllib_lmgame.experiments.checks.machine import Gpu, gpus, version_of
 from rllib_lmgame.experiments.results.files import RESULT_FILE, json_lines
-from rllib_lmgame.experiments.selftest.checks import ITERATIONS, Check, file_of, judged
+from rllib_lmgame.experiments.selftest.checks import Check, Peaks, file_of, judged
 
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
-LIMIT_S = {"gpu": 300.0, "cpu": 600.0}
-"""Longest that a check may take."""
+LIMIT_S = {"gpu": 150.0, "cpu": 600.0}
+"""Longest that a run of a check may take."""
 LOG_TAIL = 4000
 """Characters of a failed check's output that are kept."""
 _TRAIN = [sys.executable, "-m", "rllib_lmgame.cli", "train", "file"]
+_PEAKS = (
+    "import json; from rllib_lmgame.experiments.selftest.checks import Peaks; print(json.dumps(vars(Peaks.measure())))"
+)
 
 
 @dataclass(frozen=True)
@@ -94,33 +97,45 @@ class Outcome:
 
 def outcomes(checks: Sequence[Check], here: Here, model: str | None = None) -> Iterator[Outcome]:
     """Run one check after the other; each as soon as it is over."""
+    peaks = measured_peaks(here)
     for check in checks:
         about = check.about if here.cards or not check.on_cpu else check.on_cpu
         if lacking := here.lacking(check):
             yield Outcome(check.name, about, SKIPPED, lacking)
             continue
         with tempfile.TemporaryDirectory(prefix="rllib-gpu-", ignore_cleanup_errors=True) as directory:
-            yield _outcome(check, about, here, Path(directory), model)
+            yield _outcome(check, about, here, Path(directory), model, peaks if check.gpus == 1 else None)
 
 
-def _outcome(check: Check, about: str, here: Here, directory: Path, model: str | None) -> Outcome:
+def measured_peaks(here: Here) -> Peaks | None:
+    """What the first device can do, measured in a process of its own; ``None`` if that fails."""
+    variables = {**os.environ, "CUDA_VISIBLE_DEVICES": ",".join(here.ids[:1]), "OMP_NUM_THREADS": "1"}
+    with contextlib.suppress(subprocess.SubprocessError, ValueError):
+        done = subprocess.run(
+            [sys.executable, "-c", _PEAKS], env=variables, capture_output=True, timeout=60, check=True
+        )
+        return Peaks(**json.loads(done.stdout))
+    return None
+
+
+def _outcome(check: Check, about: str, here: Here, directory: Path, model: str | None, peaks: Peaks | None) -> Outcome:
     ids, began = here.ids[: check.gpus], time.monotonic()
     file, log, results = directory / "selftest.yaml", directory / "log", directory / "results"
     file.write_text(json.dumps(file_of(check, bool(ids), model)), encoding="utf-8")
     kept = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
-    why = run_apart(
-        [*_TRAIN, str(file), "--storage-path", str(results), "--no-ray-ui"],
-        log,
-        LIMIT_S[here.form],
-        {**kept, "CUDA_VISIBLE_DEVICES": ",".join(ids), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"},
-    )
+    variables = {**kept, "CUDA_VISIBLE_DEVICES": ",".join(ids), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    train = [*_TRAIN, str(file), "--storage-path", str(results), "--no-ray-ui"]
+    why = run_apart(train, log, LIMIT_S[here.form], variables)
+    if check.resumes and not why:
+        more = ["--resume", "--stop", json.dumps({"training_iteration": check.iterations})]
+        why = run_apart([*train, *more], log, LIMIT_S[here.form], variables)
     seconds = round(time.monotonic() - began, 1)
     found = [result for path in results.glob(f"selftest/*/{RESULT_FILE}") for result in json_lines(path)]
     measured: list[dict[str, Any]] = []
-    if len(found) < ITERATIONS:
-        why = why or f"{ITERATIONS - len(found)} of {ITERATIONS} iterations have no result"
+    if len(found) < check.iterations:
+        why = why or f"{check.iterations - len(found)} of {check.iterations} iterations have no result"
     else:
-        measured = [each.as_dict() for each in judged(found, bool(ids), model)]
+        measured = [each.as_dict() for each in judged(found, bool(ids), model, peaks)]
     if wrong := [each["name"] for each in measured if not each["ok"]]:
         why = why or f"out of bounds: {', '.join(wrong)}"
     tail = log.read_text("utf-8", "replace")[-LOG_TAIL:] if why else ""
