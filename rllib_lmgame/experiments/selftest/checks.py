@@ -208,9 +208,13 @@ CHECKS = (  # In the order of what settles most, should somebody have minutes on
             "env_config": {"split": "train"},
             "policies": {"opener": {}, "answerer": {}},
             "policy_mapping_fn": {"first": "opener", "second": "answerer"},
+            "language_model": {"context_length": 1024},
         },
         on_cpu="two policies that play each other, each with an engine",
-        on_gpus={"inference": {"num_gpus_per_engine": 0.2, "gpu_memory_utilization": 0.18}},
+        on_gpus={
+            "inference": {"num_gpus_per_engine": 0.2, "gpu_memory_utilization": 0.18},
+            "language_model": {"context_length": 2048},
+        },
     ),
     Check(
         "offload",
