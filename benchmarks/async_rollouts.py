@@ -4,7 +4,11 @@ In turns each phase has ``--cores`` threads: G2 and U2 are its rollout and its u
 with one thread, as they are beside each other. With no costs of its own, this would make an iteration
 S = (G2 + U2) / max(G1, U1) times as fast. Each round measures the three kinds of iteration one after the other.
 
-    python benchmarks/async_rollouts.py [--wait-ms 0] [--repeats 5] [--json FILE]
+With ``--tail`` replies differ in length by 16 times: of 32 games 28 have replies of up to 16 tokens and four of up to
+256, in eight turns. Each round measures iterations with one thread in turns, with ``max_staleness: 1``, and with the
+bound that ``--tail`` gives.
+
+    python benchmarks/async_rollouts.py [--wait-ms 0] [--tail 4] [--repeats 5] [--json FILE]
 """
 
 from __future__ import annotations
@@ -37,6 +41,19 @@ ROWS: tuple[Row, ...] = (
     ("idle_learner_s", "the learner waits, async, s", ".2f", None, False),
 )
 
+SMALL = {"turns": 8, "rules": 32, "first": 20, "later": 10}
+"""Options of games whose replies, not prompts, take the time."""
+
+TAIL_ROWS: tuple[Row, ...] = (
+    ("turns_s", "iteration, in turns, s", ".2f", None, False),
+    ("one_s", "iteration, max_staleness 1, s", ".2f", None, False),
+    ("more_s", "iteration, max_staleness of --tail, s", ".2f", None, False),
+    ("gain", "max_staleness 1 / more", ".2f", None, True),
+    ("rollout_s", "rollout in turns, s", ".2f", None, False),
+    ("update_s", "update in turns, s", ".2f", None, False),
+    ("staleness", "mean staleness of tokens, max_staleness of --tail", ".2f", None, False),
+)
+
 
 def main() -> None:
     """Measure, print the table, write what was asked for."""
@@ -45,9 +62,9 @@ def main() -> None:
 
     report: dict[str, Any] = {"command": command(__file__), "machine": machine(), "options": vars(arguments)}
     with own_ray(num_cpus=16, threads=1):
-        rounds = [one_round(arguments) for _ in range(arguments.rounds)]
+        rounds = [(tail_round if arguments.tail else one_round)(arguments) for _ in range(arguments.rounds)]
     report |= {"repeats": rounds, "medians": medians(rounds)}
-    show(report, ROWS, arguments.json)
+    show(report, TAIL_ROWS if arguments.tail else ROWS, arguments.json)
 
 
 def parse() -> argparse.Namespace:
@@ -59,6 +76,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--cores", type=int, default=2, help="threads of a phase that has the machine for itself")
     parser.add_argument("--minibatches", type=int, default=4, help="optimizer steps per update")
     parser.add_argument("--wait-ms", type=float, default=0.0, help="how long a step of a game sleeps")
+    parser.add_argument("--tail", type=int, default=0, metavar="STALENESS", help="see above")
     parser.add_argument("--json", metavar="FILE", help="also write all figures to this file")
     return parser.parse_args()
 
@@ -69,6 +87,20 @@ def one_round(arguments: argparse.Namespace) -> dict[str, float]:
     alone = measured(arguments, threads=1, max_staleness=0)
     ahead = measured(arguments, threads=1, max_staleness=1)
     return figures(turns, alone, ahead)
+
+
+def tail_round(arguments: argparse.Namespace) -> dict[str, float]:
+    """The figures of one algorithm for each bound."""
+    turns, one, more = (measured(arguments, threads=1, max_staleness=most) for most in (0, 1, arguments.tail))
+    return {
+        "turns_s": turns["iteration_s"],
+        "one_s": one["iteration_s"],
+        "more_s": more["iteration_s"],
+        "gain": one["iteration_s"] / more["iteration_s"],
+        "rollout_s": turns["rollout_s"],
+        "update_s": turns["update_s"],
+        "staleness": more["staleness"],
+    }
 
 
 def figures(turns: dict[str, float], alone: dict[str, float], ahead: dict[str, float]) -> dict[str, float]:
@@ -94,7 +126,16 @@ def measured(arguments: argparse.Namespace, threads: int, max_staleness: int) ->
     """Medians over iterations of an algorithm that is built for it."""
     options = argparse.Namespace(threads=threads, minibatches=arguments.minibatches, compile=False, no_deepspeed=True)
     config = iteration.make_config(options)
-    config.environment(env_config={"turns": iteration.TURNS, "wait_ms": arguments.wait_ms})
+    own = {"turns": iteration.TURNS, "wait_ms": arguments.wait_ms}
+    game: dict[str, Any] = {"env": "recital:Recital", "env_config": own}
+    if arguments.tail:
+        game["env_config"] |= SMALL
+        config.environment(env=None, env_config={})
+        few = {**game, "episodes": 4, "name": "long", "language_model": {"max_tokens_per_turn": 16 * iteration.REPLY}}
+        config.update_from_dict({"games": [{**game, "episodes": 28}, few], "language_model": {"context_length": 4096}})
+        config.update_from_dict({"text_rollouts": {"episodes_per_iteration": 32}, "num_envs_per_env_runner": 256})
+    else:
+        config.environment(env_config=game["env_config"])
     config.update_from_dict(
         {
             "num_env_runners": 1,
@@ -110,6 +151,7 @@ def measured(arguments: argparse.Namespace, threads: int, max_staleness: int) ->
             result = algorithm.train()
             row = {"iteration_s": time.perf_counter() - began}
             row |= {name: result["timers"][name] for name in ("rollout_s", "update_s")}
+            row["staleness"] = result["learners"]["player"]["staleness"]
             row |= {
                 name: result.get("async_rollouts", {}).get(name, 0.0) for name in ("idle_engine_s", "idle_learner_s")
             }

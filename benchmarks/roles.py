@@ -13,8 +13,9 @@ from dataclasses import replace
 from rllib_lmgame.algorithms.checkpoints.paths import find_checkpoint
 from rllib_lmgame.base.errors import CheckpointError
 from rllib_lmgame.envs.registry import make_session
-from rllib_lmgame.evaluation.evaluate import LoadedPolicies, loaded_policies
+from rllib_lmgame.evaluation.evaluate import engines_for, saved_policies
 from rllib_lmgame.measures.statistics import wilson_interval
+from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.plans import AgentAssignment, EpisodePlan, plan_evaluation
 from rllib_lmgame.rollouts.records import GameConfig, PlayResult, PlaySettings
 
@@ -26,8 +27,8 @@ def main() -> None:
         checkpoint = find_checkpoint(arguments.checkpoint)
     except CheckpointError as error:
         raise SystemExit(str(error)) from None
-    with loaded_policies(checkpoint) as policies:
-        config = policies.config
+    config = saved_policies(checkpoint)
+    with engines_for(config, None) as runner:
         policy = config.trained_policies()[0]
         (game,) = config.training_games()
         model = AgentAssignment(policy, trained=True)
@@ -36,7 +37,7 @@ def main() -> None:
         print("|---|---|---|---|---|")
         for own, others in ((own, others) for own in players for others in players):
             plans = seated(game, arguments.games, arguments.roles, own, others)
-            won = outcomes(play(policies, game, list(plans)), arguments.roles)
+            won = outcomes(play(runner, game, list(plans)), arguments.roles)
             low, high = wilson_interval(sum(won), len(won))
             share = sum(won) / len(won)
             print(f"| {own.module_id} | {others.module_id} | {len(won)} | {share:.3f} | {low:.3f} to {high:.3f} |")
@@ -66,9 +67,9 @@ def seated(
         yield replace(plan, assignments=assignments)
 
 
-def play(policies: LoadedPolicies, game: GameConfig, plans: list[EpisodePlan]) -> PlayResult:
+def play(runner: TextGameEnvRunner, game: GameConfig, plans: list[EpisodePlan]) -> PlayResult:
     """Every plan's game, played to its end."""
-    result = policies.runner.play(plans, PlaySettings((game,), keep="nothing"))
+    result = runner.play(plans, PlaySettings((game,), keep="nothing"))
     if result.error is not None:
         raise result.error
     if result.failures:

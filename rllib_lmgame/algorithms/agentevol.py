@@ -171,15 +171,14 @@ class LMGameAgentEvol(LMGameAlgorithm):
             return []
         chosen = SupervisedOptions(min_return=own.min_return, one_per_level=own.one_per_level, top_share=own.top_share)
         try:
-            found = choose(facts, chosen)
+            found, _ = choose(facts, chosen)
         except ConfigError as error:
             if error.path == "min_return":  # Nothing was good enough this time.
                 return []
             raise ConfigError(f"config.agentevol.{error.path}", error.message) from None
-        return [alone(parts[place], f"kept-{self._explored}-{n}") for n, place in enumerate(found.training)]
+        return [alone(parts[place], f"kept-{self._explored}-{n}") for n, place in enumerate(found)]
 
     def _imitate(self, learnt: Sequence[MultiAgentEpisode], own: EvolutionOptions) -> None:
-        """Passes over the data, from the first weights or the present ones."""
         if own.start == BASE and (self._imitated or self._explored):
             self._begin_again()
         options = self._stage.options
@@ -208,9 +207,9 @@ class LMGameAgentEvol(LMGameAlgorithm):
         """Before and after the first imitation of the data that is there from the start."""
         return self._stage.milestones
 
-    def is_done(self) -> bool:
-        """After ``iterations`` explorations."""
-        return self._explored >= self.config.run.agentevol.iterations
+    def progress(self) -> float:
+        """That of the explorations."""
+        return self._explored / self.config.run.agentevol.iterations
 
     def lmgame_state(self) -> dict[str, Any]:
         return {

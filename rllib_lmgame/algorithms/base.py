@@ -6,6 +6,7 @@ import json
 import logging
 import math
 import shutil
+import sys
 import tempfile
 import threading
 import time
@@ -35,6 +36,7 @@ from ray.tune import PlacementGroupFactory
 from ray.tune.result import TRIAL_INFO
 
 from rllib_lmgame.algorithms.checkpoints import manifest as checkpoints
+from rllib_lmgame.algorithms.checkpoints.background import EVERY, WRITTEN, BackgroundCheckpoints
 from rllib_lmgame.algorithms.checkpoints.learner_files import check_models, load_learners, save_learners
 from rllib_lmgame.algorithms.cluster import workers
 from rllib_lmgame.algorithms.cluster.footprint import learner_rooms
@@ -65,7 +67,7 @@ from rllib_lmgame.rollouts.records import GameConfig, PlayResult, PlaySettings
 from rllib_lmgame.rollouts.sources import ENV_RUNNER_LOST, STALE, AgentMapper, play_all
 from rllib_lmgame.telemetry.gauges import LMGameGauges
 from rllib_lmgame.telemetry.metrics import PHASES, WEIGHT_SYNC_TIMER, flatten, with_columns
-from rllib_lmgame.telemetry.progress import CHOSEN, ENGINES, MODELS, WHY_DROPPED, WORKERS, tell_phase
+from rllib_lmgame.telemetry.progress import CHOSEN, ENGINES, MODELS, START, WHY_DROPPED, WORKERS, tell_phase
 
 logger = logging.getLogger(__name__)
 
@@ -100,8 +102,13 @@ class LMGameAlgorithm(PPO):
 
     def __init__(self, config: Any = None, *args: Any, **kwargs: Any) -> None:
         # RLlib's configuration object drops what Tune says of the trial before Tune's own base class looks for it.
-        self._tune_trial = config.get(TRIAL_INFO) if isinstance(config, dict) else None
+        by_tune = config if isinstance(config, dict) else {}
+        self._tune_trial = by_tune.get(TRIAL_INFO)
+        self._checkpoints = BackgroundCheckpoints(by_tune.get(EVERY, 0))
         super().__init__(config, *args, **kwargs)
+
+    _shared_runners: RunnerGroup | None = None
+    """Env runners of training on which several threads play."""
 
     def setup(self, config: LMGameConfig) -> None:
         """Prepare models, start engines, then RLlib's runners and learners; also Ray, if nobody has."""
@@ -113,6 +120,8 @@ class LMGameAlgorithm(PPO):
         self._best: float | None = None
         own = self.config.copy(copy_frozen=False)
         own.episode_log_dir = str(self.trial_directory() / "episodes")
+        if self._tune_trial is None:  # Else Tune's callbacks print what it does.
+            print(f"{type(self).__name__}: {', '.join(START[1:])} ...", file=sys.stderr, flush=True)
         self.tell(MODELS)
         if not own.model_files:
             check_on_hub(own)
@@ -153,7 +162,6 @@ class LMGameAlgorithm(PPO):
             raise
 
     def _chosen(self) -> str:
-        """What was left to this machine to choose, in words."""
         sizes = foreach_learner(self.learner_group, lambda learner: learner.microbatches())[0]
         several = len(sizes) > 1
         of = ", ".join(f"{tokens:,} tokens" + f" ({policy})" * several for policy, tokens in sizes.items())
@@ -167,10 +175,14 @@ class LMGameAlgorithm(PPO):
         return PlacementGroupFactory([*base.bundles, *workers.engine_bundles(resolved)], strategy=base.strategy)
 
     def cleanup(self) -> None:
-        """Stop everything this algorithm started."""
         for callback in getattr(self, "callbacks", ()):
             if isinstance(callback, LMGameGauges):
                 callback.close()
+        try:
+            if hasattr(self, "_checkpoints"):
+                self._checkpoints.take(wait=True)
+        except CheckpointError as error:
+            logger.error("%s", error)
         try:
             if hasattr(self, "env_runner_group"):
                 super().cleanup()
@@ -203,7 +215,8 @@ class LMGameAlgorithm(PPO):
         config = self.config
         if config.engine_names and not self.engine_groups:
             raise ConfigError("", "this algorithm was stopped; build another, or take it from a checkpoint")
-        group = RunnerGroup(
+        group = self._shared_runners if runners is None else None
+        group = group or RunnerGroup(
             runners or self.env_runner_group, config.sample_timeout_s, self._heal, config.restart_failed_env_runners
         )
         most = config.run.text_rollouts.max_failed_rounds
@@ -244,10 +257,17 @@ class LMGameAlgorithm(PPO):
         return super().get_module(module_id)
 
     def add_module(self, *args: Any, **kwargs: Any) -> Any:
-        """Raises: ConfigError: engines would not follow; nor with :meth:`remove_module`."""
+        """Raises: ConfigError: engines would not follow; nor with the others."""
         raise ConfigError("", "policies are those an algorithm is built with; set policies, or a league")
 
-    remove_module = add_module
+    remove_module = add_policy = remove_policy = add_module
+
+    def get_policy(self, *args: Any, **kwargs: Any) -> Any:
+        """Raises: ConfigError: so does what asks for it: ``compute_single_action``, ``export_policy_model``, ..."""
+        instead = "evaluate() plays, `rllib play` and `rllib serve --policy` play a checkpoint, with its model in hf/"
+        raise ConfigError("", f"old or offline RLlib is not here: get_module(POLICY) has the weights, {instead}")
+
+    evaluate_offline = get_policy
 
     @property
     def policy_version(self) -> int:
@@ -263,15 +283,19 @@ class LMGameAlgorithm(PPO):
             push_from_learners(self.learner_group, self.engine_groups[module_id], module_id, self._policy_version, use)
 
     @contextmanager
-    def engines_asleep(self) -> Iterator[None]:
-        """With ``inference.sleep_during_update`` the engines give their GPU memory to colocated learners meanwhile."""
-        asleep = workers.each_group(self.engine_groups) if self.config.run.inference.sleep_during_update else []
-        for group in asleep:
-            group.call("sleep")
+    def engines_asleep(self, pushed: bool = False) -> Iterator[None]:
+        """With ``inference.sleep_during_update`` the engines give their GPU memory to colocated learners meanwhile.
+
+        ``pushed``: the learners' weights follow. Engines of those drop theirs, and sleep until the push.
+        """
+        asleep = self.engine_groups if self.config.run.inference.sleep_during_update else {}
+        dropped = self.config.trained_policies() if pushed else []
+        for key, group in asleep.items():
+            group.call("sleep", 2 if key in dropped else 1)
         try:
             yield
         finally:
-            for group in asleep:
+            for group in [group for key, group in asleep.items() if key not in dropped]:
                 group.call("wake_up")
 
     @contextmanager
@@ -301,8 +325,8 @@ class LMGameAlgorithm(PPO):
         else:
             result = super().step()
         self._at_start = False
-        if self.is_done():
-            result["done"] = True
+        if (progress := self.progress()) is not None:
+            result |= {"progress": progress, "done": progress >= 1}
         entry, stage = self.config.entry, self.config.run.supervised_stage
         evaluates = bool(self.config.evaluation_interval) or (stage is not None and stage.stop_at is not None)
         return with_columns(
@@ -315,12 +339,15 @@ class LMGameAlgorithm(PPO):
             counts=COUNTED,
         )
 
-    def is_done(self) -> bool:
-        """Whether the trial ends by itself."""
-        return False
+    def progress(self) -> float | None:
+        """Share of its work that is done, if the trial ends by itself: at 1."""
+        return None
 
     def train(self) -> dict[str, Any]:
-        """RLlib's iteration, counted; what evaluated best so far is then saved as :data:`BEST`."""
+        """RLlib's iteration, counted; what evaluated best so far is then saved as :data:`BEST`.
+
+        A checkpoint that is due is begun (:class:`BackgroundCheckpoints`); the result has one that became whole.
+        """
         result: dict[str, Any] = super().train()
         own = self.config.run.evaluation_config
         value = None if own.best is None else number_at(result, own.best)
@@ -328,7 +355,17 @@ class LMGameAlgorithm(PPO):
         if value is not None and (self._best is None or sign * value > sign * self._best):
             self._best = value
             self.save_to_path(self.trial_directory() / BEST)
-        return result
+        due = bool(self._checkpoints.every) and self.iteration % self._checkpoints.every == 0
+        written = self._checkpoints.take(wait=due)
+        if due:
+            files = Path(tempfile.mkdtemp())
+            try:
+                self._write_files(files)
+            except BaseException:
+                shutil.rmtree(files, ignore_errors=True)
+                raise
+            self._checkpoints.begin(self._storage, files, self.recorded_files(), dict(result))
+        return result if written is None else {**result, WRITTEN: written}
 
     # -- metrics ------------------------------------------------------------------------------------------------
 
@@ -464,13 +501,11 @@ class LMGameAlgorithm(PPO):
         return {"policy_version": self._policy_version, "best": self._best, "at_start": self._at_start}
 
     def set_lmgame_state(self, state: dict[str, Any]) -> None:
-        """Take over a state of :meth:`lmgame_state`."""
         self._policy_version = int(state["policy_version"])
         self._best = state.get("best")
         self._at_start = bool(state.get("at_start", False))
 
     def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:
-        """RLlib's state and this package's own."""
         return {**super().get_state(components, not_components=not_components, **kwargs), "lmgame": self.lmgame_state()}
 
     def set_state(self, state: dict[str, Any]) -> None:
@@ -480,6 +515,16 @@ class LMGameAlgorithm(PPO):
             self.set_lmgame_state(state["lmgame"])
         if COMPONENT_LEARNER_GROUP in state:
             self.push_weights()
+
+    def save(self, checkpoint_dir: str | None = None) -> Any:
+        """Tune's; a checkpoint that is still being written is waited for, and is the one if it is of this iteration."""
+        written = self._checkpoints.take(wait=True)
+        if written is not None and written.metrics[checkpoints.TRAINING_ITERATION] == self.iteration:
+            return written
+        saved = super().save(checkpoint_dir)
+        if written is not None:
+            setattr(saved.checkpoint, WRITTEN, written)
+        return saved
 
     def save_to_path(self, path: Any = None, **kwargs: Any) -> str:
         """Save RLlib's files, learner shards, ``hf/`` and a manifest; ``path`` appears only when all is written.
@@ -493,15 +538,7 @@ class LMGameAlgorithm(PPO):
         target.parent.mkdir(parents=True, exist_ok=True)
         scratch = Path(tempfile.mkdtemp(prefix=".saving-", dir=target.parent))
         try:
-            # The learners write their own part: RLlib would ask one learner only, and not say if it failed.
-            super().save_to_path(str(scratch), state=self.get_state(not_components=COMPONENT_LEARNER_GROUP), **kwargs)
-            save_learners(self.learner_group, scratch, self.config)
-            saved = {RUN: reference(self.config.entry), **self.config.run.as_yaml()}
-            (scratch / CONFIG_FILE).write_text(json.dumps(saved, indent=1), encoding="utf-8")
-            checkpoints.write_iteration(scratch, self.iteration)
-            self.save_own_files(scratch)
-            if self.milestones():
-                (scratch / checkpoints.MILESTONES_FILE).write_text(json.dumps(self.milestones()), encoding="utf-8")
+            self._write_files(scratch, **kwargs)
             checkpoints.write_manifest(scratch, self.recorded_files())
             checkpoints.move_into(scratch, target)
         except Exception as error:
@@ -510,6 +547,17 @@ class LMGameAlgorithm(PPO):
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
         return str(target)
+
+    def _write_files(self, scratch: Path, **kwargs: Any) -> None:
+        # The learners write their own part: RLlib would ask one learner only, and not say if it failed.
+        super().save_to_path(str(scratch), state=self.get_state(not_components=COMPONENT_LEARNER_GROUP), **kwargs)
+        save_learners(self.learner_group, scratch, self.config)
+        saved = {RUN: reference(self.config.entry), **self.config.run.as_yaml()}
+        (scratch / CONFIG_FILE).write_text(json.dumps(saved, indent=1), encoding="utf-8")
+        checkpoints.write_iteration(scratch, self.iteration)
+        self.save_own_files(scratch)
+        if self.milestones():
+            (scratch / checkpoints.MILESTONES_FILE).write_text(json.dumps(self.milestones()), encoding="utf-8")
 
     @classmethod
     def from_checkpoint(cls, path: Any, *args: Any, **kwargs: Any) -> Any:
@@ -562,7 +610,6 @@ class LMGameAlgorithm(PPO):
 
 
 def _numbers_of(result: PlayResult) -> dict[str, Any]:
-    """Metrics of what was played, the returns by who earned them among them."""
     dropped = (failure.reason for failure in result.failures)
     return {**episode_metrics(result.summaries, dropped), **returns_by_seat(result.summaries)}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -26,9 +27,10 @@ from rllib_lmgame.base.group import as_data, describe
 from rllib_lmgame.base.plugin import import_path
 from rllib_lmgame.config.algorithms import AlgorithmEntry
 from rllib_lmgame.config.rllib import INSTEAD, TAKEN, RLlibOptions
-from rllib_lmgame.config.run import OVERRIDES, RunConfig, own_key, run_class, unknown_at_top
+from rllib_lmgame.config.run import OVERRIDES, RunConfig, import_path_of, own_key, run_class, unknown_at_top
 from rllib_lmgame.envs.registry import games
 from rllib_lmgame.learners.microbatch import Room
+from rllib_lmgame.learners.options import divides_weights
 from rllib_lmgame.policies.mapping import MappingFn, make_mapping
 from rllib_lmgame.policies.model.files import ModelFiles
 from rllib_lmgame.policies.options import LANGUAGE_MODEL, LanguageModelOptions, read_policies
@@ -116,7 +118,6 @@ class LMGameConfig(PPOConfig):
         return self._take(self.run.with_values(values))
 
     def _take(self, run: RunConfig) -> Self:
-        """Take a run's options, and tell RLlib of its own."""
         before = vars(self).get("run")
         self.run = run
         for name in RLlibOptions.model_fields:
@@ -281,6 +282,12 @@ class LMGameConfig(PPOConfig):
                 rest[key] = _callback_function(value, f"config.{key}")
         return super().update_from_dict(rest)
 
+    def serialize(self) -> dict[str, Any]:
+        """:meth:`to_dict` without RLlib's defaults, as JSON holds it; :meth:`update_from_dict` takes it."""
+        defaults, own = type(self)().to_dict(), as_data(self.run.written)
+        given = {key: x for key, x in self.to_dict().items() if key in own or x != defaults.get(key)}
+        return dict(json.loads(json.dumps(given, default=import_path_of)))
+
     def _is_rllibs(self, key: str) -> bool:
         """Whether it is a key of RLlib's, or put there by Tune."""
         attribute = self._translate_special_keys(key, warn_deprecated=False)
@@ -359,13 +366,11 @@ class LMGameConfig(PPOConfig):
         return max(weight, self.run.policy(policy).training.env_token_loss_weight) > 0
 
     def agent_to_module_mapping(self) -> MappingFn:
-        """The mapping function from seats to policies."""
         trained = self.trained_policies()
         others = [name for name in self.run.policies if name not in trained]
         return make_mapping(self.run.policy_mapping_fn, [*trained, *others], len(trained))
 
     def module_spec(self, policy: str, inference_only: bool = False) -> RLModuleSpec:
-        """RLModule of one policy."""
         from rllib_lmgame.policies.model.rl_module import LanguageModelRLModule, ScriptedRLModule
 
         is_model = self.run.policies[policy].player == LANGUAGE_MODEL
@@ -378,6 +383,8 @@ class LMGameConfig(PPOConfig):
             if not inference_only:
                 model_config["critic"] = policy not in self.trained_policies() or self.run.needs_critic(policy)
                 model_config["action_values"] = self.values_of(policy)
+                # Then no learner ever has all weights.
+                model_config["empty"] = divides_weights(self.run.deepspeed) and options.lora is None
                 model_config["reference"] = options.lora is not None and self.run.needs_reference(policy)
         return RLModuleSpec(
             module_class=LanguageModelRLModule if is_model else ScriptedRLModule,
@@ -400,11 +407,9 @@ class LMGameConfig(PPOConfig):
         )
 
     def get_default_rl_module_spec(self) -> MultiRLModuleSpec:
-        """See :meth:`get_multi_rl_module_spec`."""
         return self.get_multi_rl_module_spec(inference_only=False)
 
     def get_default_learner_class(self) -> type:
-        """The learner of both stages, supervised and PPO."""
         from rllib_lmgame.learners.learner import LMGameLearner
 
         return LMGameLearner
@@ -449,7 +454,6 @@ def _is_space(value: Any) -> bool:
 
 
 def _callback_class(value: Any) -> Any:
-    """A class of callbacks, also by its import path (RLlib writes a dot in place of the colon)."""
     key = "config.callbacks"
     if isinstance(value, str):
         value = import_path(value if ":" in value else ":".join(value.rsplit(".", 1)), key)
@@ -459,7 +463,6 @@ def _callback_class(value: Any) -> Any:
 
 
 def _callback_function(value: Any, key: str) -> Any:
-    """A function of callbacks, or several, also by its import path. Raises: ConfigError: it is none."""
     value = import_path(value, key) if isinstance(value, str) else value
     if not all(map(callable, value if isinstance(value, list | tuple) else [] if value is None else [value])):
         raise ConfigError(key, f"expected package.module:function, got {describe(value)}")
@@ -488,11 +491,8 @@ def _without_specs(policies: Any) -> Any:
     for name, spec in given.items():
         if isinstance(spec, PolicySpec | tuple):
             if any(vars(spec).values() if isinstance(spec, PolicySpec) else spec):
-                options = "a mapping with player, trained or language_model"
-                raise ConfigError(
-                    f"config.policies.{name}",
-                    f"is a language model, of which RLlib's PolicySpec says nothing; give {options}",
-                )
+                say = "RLlib's PolicySpec says nothing of it; give a mapping with player, trained or language_model"
+                raise ConfigError(f"config.policies.{name}", say)
             given[name] = None
     return given or policies
 

@@ -92,7 +92,6 @@ def _level_of(session: GameSession, seed: int) -> str | None:
 
 
 def _played(session: GameSession, at: int, thinks: bool) -> dict[str, Demonstration]:
-    """Turn number ``at`` of each role in the solver's game, or the last before it."""
     found: dict[str, Demonstration] = {}
     counts = dict.fromkeys(session.roles.values(), 0)
     while (agents := session.to_act()) and min(counts.values()) <= at:

@@ -110,9 +110,9 @@ class LMGameDPO(LMGamePPO):
         if self._data is not None:
             self._data.passed_over = int(state.get("passed_over", 0))
 
-    def is_done(self) -> bool:
-        """With ``epochs`` after the last pass over the files."""
-        return self._last_iteration is not None and self._rl_iteration >= self._last_iteration
+    def progress(self) -> float | None:
+        """With ``epochs`` that of the passes over the files."""
+        return None if self._last_iteration is None else self._rl_iteration / self._last_iteration
 
 
 register_trainable(LMGameDPO.__name__, LMGameDPO)

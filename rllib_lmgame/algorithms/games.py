@@ -36,7 +36,6 @@ def on_split(games: Sequence[GameConfig], split: str, override: bool) -> tuple[G
 
 
 def has_splits(env: str) -> bool:
-    """Whether the game's ``env_config`` knows ``split``."""
     options = options_of(env)
     return options is not None and "split" in declared(options)
 

@@ -113,7 +113,6 @@ class LeaguePlay:
             self._swaps += 1
 
     def _base(self, policy: str) -> Base | None:
-        """The base model of a member's adapter, if members are adapters."""
         config = self._algorithm.config
         options = config.language_model_of(policy)
         if options.lora is None:
@@ -136,7 +135,6 @@ class LeaguePlay:
     # -- checkpoints --------------------------------------------------------------------------------------------
 
     def save(self, checkpoint: Path) -> None:
-        """Copy the files of members to a checkpoint."""
         directory = checkpoint / DIRECTORY
         directory.mkdir()
         copy_members(self.directory, directory, self.league.members)
@@ -156,6 +154,5 @@ class LeaguePlay:
         copy_members(checkpoint / DIRECTORY, self.directory, self.league.members)
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Restore the league's state; engines are loaded again."""
         self.league.set_state(state)
         self._held = [None] * len(self._groups)

@@ -9,7 +9,6 @@ from typing import Any
 from rllib_lmgame.algorithms.config import LMGameConfig
 from rllib_lmgame.algorithms.scheduled import scheduled_games
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.base.group import fill_placeholders
 from rllib_lmgame.datasets.preferences import PreferenceDataset
 from rllib_lmgame.datasets.sft import Conversation, read_all, texts_of
 from rllib_lmgame.envs.contract.base import GameError
@@ -48,7 +47,6 @@ def initial_model(config: LMGameConfig, policy: str) -> ModelFiles:
 
 
 def corpus_games(config: LMGameConfig) -> tuple[GameConfig, ...]:
-    """The games that :func:`tiny_corpus` plays."""
     return scheduled_games(config, CORPUS_VARIANTS)
 
 
@@ -63,7 +61,7 @@ def tiny_corpus(config: LMGameConfig) -> list[str]:
     if not corpus:
         corpus = texts_of(_conversations(config), CORPUS_CONVERSATIONS)
     note = config.run.language_model.turn_suffix
-    return corpus + ([fill_placeholders(note, {"turns_left": n}) for n in range(10)] * 2 if note else [])
+    return corpus + ([note.format(turns_left=n) for n in range(10)] * 2 if note else [])
 
 
 def _conversations(config: LMGameConfig) -> Iterable[Conversation]:
@@ -76,7 +74,6 @@ def _conversations(config: LMGameConfig) -> Iterable[Conversation]:
 
 
 def _texts_of(game: GameConfig, timeout_s: float) -> list[str]:
-    """Texts of one game for a tiny model's tokenizer; each call into a game of others has a time limit."""
     try:
         session = run_to_end(open_session(game, timeout_s))
         calls = GameCalls(session.game_id, session.trusted, timeout_s)

@@ -30,7 +30,16 @@ from rllib_lmgame.algorithms.league import LeaguePlay
 from rllib_lmgame.algorithms.scheduled import check_followed, schedules_of
 from rllib_lmgame.algorithms.sft import SupervisedStage
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.base.schedule import COUNTERS, ENV_STEPS, NUMBERS, RL_ITERATION, Schedules, game_of, shown_key
+from rllib_lmgame.base.schedule import (
+    COUNTERS,
+    ENV_STEPS,
+    NUMBERS,
+    RL_ITERATION,
+    ScheduleOptions,
+    Schedules,
+    game_of,
+    shown_key,
+)
 from rllib_lmgame.config import algorithms as registry
 from rllib_lmgame.config.rllib import SCHEDULED_KEYS
 from rllib_lmgame.config.run import RunConfig
@@ -148,6 +157,12 @@ class LMGamePPO(LMGameAlgorithm):
         if self.config.run.league is not None:
             self._league = LeaguePlay(self, self.config.run.league)
         if self.config.run.async_rollouts.max_staleness:
+            self._shared_runners = workers.SharedRunners(
+                self.env_runner_group,
+                self.config.sample_timeout_s,
+                self._heal,
+                self.config.restart_failed_env_runners,
+            )
             self._ahead = AsyncRollouts(self, self.config.run.async_rollouts.max_staleness)
 
     def cleanup(self) -> None:
@@ -215,53 +230,68 @@ class LMGamePPO(LMGameAlgorithm):
         told = {str(played.game): played.num_levels for played in result.summaries if played.num_levels}
         self._list_sizes = {game: told.get(game, size) for game, size in self._list_sizes.items()}
         wall_s = result.wall_s if began is None else time.perf_counter() - began
+        result.wall_s = min(result.wall_s, wall_s)  # Others were played meanwhile.
         self.log_episodes(result, workers.engine_metrics(before, after, wall_s))
         if self._ahead is not None:
             self._engines_before = after, time.perf_counter()
-            self.log_numbers(ASYNC_ROLLOUTS, self._ahead.numbers())
+            self.log_numbers(ASYNC_ROLLOUTS, self._ahead.numbers)
         if self._selects:
             self.log_numbers(SELECTION, selected.counts)
         result.episodes = selected.episodes
         return result
 
-    def play_and_select(self, present: RunConfig, iteration: int, oldest: int | None = None) -> Selected:
-        """Play ``iteration`` and choose; without replies of weights older than version ``oldest``.
+    def planned(
+        self,
+        present: RunConfig,
+        iteration: int,
+        purpose: str = "train",
+        episodes: int | None = None,
+        exact: Sequence[int | None] | None = None,
+    ) -> list[EpisodePlan]:
+        """The plans of ``iteration``, or others of it; their items of lists are dealt."""
+        plans = plan_episodes(
+            present.text_rollouts.episodes_per_iteration if episodes is None else episodes,
+            run_seed=self.config.seed or 0,
+            purpose=purpose,
+            iteration=iteration,
+            game_weights=[game.weight for game in present.games],
+            oversample=present.data_selection.oversample,
+            sizes=present.group_sizes,
+            exact=[game.episodes for game in present.games] if exact is None else exact,
+        )
+        return plans if self._item_order is None else self._item_order.dealt(plans, present.games)
 
-        With ``async_rollouts`` a thread of its own calls it, and nothing else changes what it reads.
+    def play_and_select(
+        self,
+        present: RunConfig,
+        iteration: int,
+        oldest: int | None = None,
+        planned: Sequence[EpisodePlan] | None = None,
+    ) -> Selected:
+        """Play ``iteration``, by its plans if they are ``planned`` already, and choose; without replies of weights
+        older than version ``oldest``.
+
+        With ``async_rollouts`` threads of their own call it, and nothing else changes what it reads.
         """
+        if planned is None:
+            planned = self.planned(present, iteration)
         settings, sizes = dataclasses.replace(_settings(present), oldest_version=oldest), present.group_sizes
         exact = [game.episodes for game in present.games]
 
-        def plans(episodes: int, purpose: str, exact: Sequence[int | None]) -> list[EpisodePlan]:
-            return plan_episodes(
-                episodes,
-                run_seed=self.config.seed or 0,
-                purpose=purpose,
-                iteration=iteration,
-                game_weights=[game.weight for game in present.games],
-                oversample=present.data_selection.oversample,
-                sizes=sizes,
-                exact=exact,
-            )
-
         def play(plans: Sequence[EpisodePlan]) -> PlayResult:
-            if self._item_order is not None:
-                plans = self._item_order.dealt(plans, present.games)
             if self._league is None:
                 return self.play(plans, settings)
             return self._league.play(plans, settings, iteration)
 
-        planned = plans(present.text_rollouts.episodes_per_iteration, "train", exact)
-
         def refill(number: int, groups: int) -> list[EpisodePlan]:
             purpose = f"train-refill-{number}"
             if not any(exact):
-                return plans(groups * present.shared_size, purpose, exact)
+                return self.planned(present, iteration, purpose, groups * present.shared_size)
             played = Counter(plan.game for plan in planned if not plan.spare)  # Each game is dealt as large a share.
             shares = [played[game] // size for game, size in enumerate(sizes)]
             dealt = Counter(deal_games(groups, shares, stable_seed(self.config.seed or 0, iteration, purpose)))
             again = [dealt[game] * size for game, size in enumerate(sizes)]
-            return plans(sum(again), purpose, again)
+            return self.planned(present, iteration, purpose, sum(again), again)
 
         return play_and_select(
             planned,
@@ -279,12 +309,25 @@ class LMGamePPO(LMGameAlgorithm):
         """PPO's iterations before the present one."""
         return self._rl_iteration
 
+    @property
+    def overlaps(self) -> bool:
+        """Whether iterations may be in play at the same time: none depends on what another has played."""
+        constant = self.config.run.data_selection.zero_variance_groups
+        refills = isinstance(constant, DroppedGroups) and constant.max_refill != 0
+        return self._league is None and not self._unknown() and not (refills and self._item_order is not None)
+
+    def _unknown(self) -> list[ScheduleOptions]:
+        """Schedules of play whose values in an iteration depend on those before it."""
+        return [
+            options
+            for key, options in self.config.run.schedules.items()
+            if not (key in SCHEDULED_KEYS or key.startswith(("training.", "teacher.")) or options.by == RL_ITERATION)
+        ]
+
     def may_begin(self, iteration: int) -> bool:
         """Whether the later ``iteration`` may be played with what is there now: its settings are known, too."""
         follows_next = iteration == self._rl_iteration + 1
-        for key, options in self.config.run.schedules.items():
-            if key in SCHEDULED_KEYS or key.startswith(("training.", "teacher.")) or options.by == RL_ITERATION:
-                continue
+        for options in self._unknown():
             if not follows_next or (options.points is not None and options.by not in COUNTERS):
                 return False  # Stages go on seldom.
         return self._league is None or (follows_next and self._league.prepare_without_snapshots(iteration))
@@ -325,22 +368,17 @@ class LMGamePPO(LMGameAlgorithm):
         return numbers
 
     def update(self, result: PlayResult) -> list[dict[str, Any]]:
-        """Train on the episodes just played."""
         return self.update_on(result, self._needs_groups)
 
     def update_on(self, result: PlayResult, needs_groups: bool, **how: Any) -> list[dict[str, Any]]:
         """Train on these episodes by the values of schedules; ``how``: more arguments of the learners' ``update``."""
         data = self.training_data(result.episodes, needs_groups)
-        with self.timed(UPDATE_TIMER), self.engines_asleep():
+        with self.timed(UPDATE_TIMER), self.engines_asleep(pushed=True):
             timesteps = {NUM_ENV_STEPS_SAMPLED_LIFETIME: self._env_steps()}
-            return update_learners(self.learner_group, data, timesteps, scheduled=self.scheduled_values(), **how)
-
-    def scheduled_values(self) -> dict[str, Any]:
-        """Options of updates that follow a schedule -> their values in this iteration."""
-        return {key: value for key, value in self.at_present().present.items() if game_of(key)[0] is None}
+            values = {key: value for key, value in self.at_present().present.items() if game_of(key)[0] is None}
+            return update_learners(self.learner_group, data, timesteps, scheduled=values, **how)
 
     def _check_logprob_diffs(self) -> None:
-        """Check at each policy's first update in this process that sampler and learner compute the same model."""
         for policy in [name for name in self.config.trained_policies() if name not in self._gaps_checked]:
             if not self.metrics.peek((LEARNER_RESULTS, policy, "trained_tokens"), default=0.0) > 0:
                 continue  # It was not updated: NaN, or nothing yet.
@@ -348,12 +386,9 @@ class LMGamePPO(LMGameAlgorithm):
             gap = float(self.metrics.peek((LEARNER_RESULTS, policy, "logprob_diff_mean"), default=0.0))
             if most is not None and (math.isnan(gap) or gap > most):
                 other = "transformers" if self.config.run.inference.engine.type == "vllm" else "vllm"
-                raise ConfigError(
-                    "config.training.max_logprob_diff",
-                    f"{policy}: the log-probabilities of the sampled tokens differ by {gap:.2g} between engine and "
-                    f"learner, on average; PPO would train on noise. Try inference.engine: {other}, inference.dtype: "
-                    "float32, top_p: 1 and top_k: 0; null trains all the same",
-                )
+                differ = f"log-probabilities of engine and learner differ by {gap:.2g} on average"
+                cure = f"try inference.engine: {other}, inference.dtype: float32, top_p: 1 and top_k: 0"
+                raise ConfigError("config.training.max_logprob_diff", f"{policy}: {differ}; {cure}; null goes on")
             self._gaps_checked.add(policy)
 
     def _env_steps(self) -> int:
@@ -368,7 +403,6 @@ class LMGamePPO(LMGameAlgorithm):
         self.log_numbers("schedules", self._schedules.values())
 
     def milestones(self) -> dict[str, dict[str, float]]:
-        """Those of the warm start."""
         return {} if self._warm_start is None else self._warm_start.milestones
 
     def lmgame_state(self) -> dict[str, Any]:

@@ -37,7 +37,7 @@ class SupervisedStage:
         self._validated: dict[str, Any] = {}
         self.milestones: dict[str, dict[str, float]] = {}
         self.data = None if options.data is None else SFTDataset(options, algorithm.config.row_limits())
-        self._last_step = options.last_step(len(self.data.training)) if self.data else options.max_steps
+        self.last_step = options.last_step(len(self.data.training)) if self.data else options.max_steps
 
     def step(self) -> None:
         """One training iteration: up to ``steps_per_iteration`` optimizer steps, then perhaps a validation."""
@@ -45,7 +45,7 @@ class SupervisedStage:
         if self.steps == 0:
             self.milestone("before warm start")
             self._validate_by_loss("validation_loss_before")
-        steps = min(options.steps_per_iteration, self._last_step - self.steps)
+        steps = min(options.steps_per_iteration, self.last_step - self.steps)
         played = self.episodes(self.steps, steps * options.episodes_per_step)
         algorithm.log_of_callbacks(played)
         self.learn(played.episodes, steps)
@@ -54,22 +54,19 @@ class SupervisedStage:
         with algorithm.timed(WEIGHT_SYNC_TIMER):
             algorithm.push_weights()
         stop = options.stop_at
-        if stop is not None and (self.steps % stop.every < steps or self.steps >= self._last_step):
+        if stop is not None and (self.steps % stop.every < steps or self.steps >= self.last_step):
             self._validate(stop)
-        self.done = self.steps >= self._last_step or self._criterion_holds()
+        self.done = self.steps >= self.last_step or self._criterion_holds()
         if self.done:
             self.milestone("after warm start")
         left_out = {} if self.data is None else {LEFT_OUT: self.data.left_out}
-        steps_done = {"supervised_steps": self.steps, "supervised_last_step": self._last_step}
-        algorithm.log_numbers((), steps_done | left_out)
+        algorithm.log_numbers((), {"supervised_steps": self.steps} | left_out)
 
     def state(self) -> dict[str, Any]:
-        """For checkpoints."""
         passed_over = 0 if self.data is None else self.data.passed_over
         return {"steps": self.steps, "done": self.done, "milestones": self.milestones, "passed_over": passed_over}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Take over a state of :meth:`state`."""
         self.steps, self.done = int(state["steps"]), bool(state["done"])
         self.milestones = dict(state["milestones"])
         if self.data is not None:
@@ -95,7 +92,7 @@ class SupervisedStage:
     def learn(self, episodes: Sequence[Any], steps: int, passes: int = 1) -> None:
         """Take so many optimizer steps in each of the ``passes`` over the episodes."""
         algorithm, objective = self.algorithm, self.objective(steps)
-        with algorithm.timed(UPDATE_TIMER), algorithm.engines_asleep():
+        with algorithm.timed(UPDATE_TIMER), algorithm.engines_asleep(pushed=True):
             data = algorithm.training_data(episodes)
             for _ in range(passes):
                 algorithm.after_update(update_learners(algorithm.learner_group, data, {}, objective=objective))
@@ -161,14 +158,12 @@ class LMGameSFT(LMGameAlgorithm):
         self._stage = self.stage_class(self, self.config.run.supervised_stage or SupervisedOptions())
 
     def training_step(self) -> None:
-        """One iteration of supervised learning."""
         self._stage.step()
 
-    def is_done(self) -> bool:
-        return self._stage.done
+    def progress(self) -> float:
+        return 1.0 if self._stage.done else self._stage.steps / self._stage.last_step
 
     def milestones(self) -> dict[str, dict[str, float]]:
-        """Those of the stage."""
         return self._stage.milestones
 
     def lmgame_state(self) -> dict[str, Any]:

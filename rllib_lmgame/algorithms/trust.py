@@ -64,7 +64,6 @@ def _check_key(key: str, value: Any, gate: Gate, path: str, sections: Mapping[st
 
 
 def _check_measures(value: Any, gate: Gate, path: str) -> None:
-    """Measures of this package by name, with plain arguments."""
     for number, entry in enumerate(value if isinstance(value, list | tuple) else [value]):
         parts = entry.values() if isinstance(entry, Mapping) else [entry]
         if not all(is_name(part) or is_number(part) for part in parts):
@@ -105,14 +104,12 @@ def check_game(env: Any, env_config: Any, gate: Gate, path: str) -> None:
 
 
 def is_own_game(env: str) -> bool:
-    """Whether ``env`` is the id of a game of this package."""
     from rllib_lmgame.envs.registry import own_games
 
     return env in own_games()
 
 
 def is_gymnasium_env(env: str) -> bool:
-    """Whether ``env`` is the id of one of Gymnasium's own environments."""
     import gymnasium
 
     spec = gymnasium.registry.get(env)

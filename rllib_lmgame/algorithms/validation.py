@@ -63,6 +63,7 @@ def below_config() -> Iterator[None]:
 def admit(config: Any) -> None:
     """Check what RLlib's ``validate`` does not know. Raises: ConfigError: says the key, the problem and the remedy."""
     from rllib_lmgame.learners.engines.deepspeed_engine import check_deepspeed
+    from rllib_lmgame.learners.engines.torch_engine import optimizer_class
 
     s = config.run
     refuse(rules.rllib, s, config)
@@ -76,6 +77,7 @@ def admit(config: Any) -> None:
     with below_config():
         check_deepspeed(s.deepspeed, config.grad_clip)
     for policy in map(s.policy, s.trained_policies()):
+        optimizer_class(policy.training.optimizer)
         refuse(rules.numerics, policy)
         refuse(rules.row_lengths, policy)
     refuse(rules.asked_teacher, s)
@@ -167,8 +169,6 @@ def _check_players(config: Any, s: RunConfig) -> None:
 
 
 def _check_language_model(s: RunConfig, *, trained: bool) -> None:
-    """The options of one policy's language model, and the files that they name."""
-
     def key(*names: str) -> str:
         return s.place(*(f"language_model.{name}" for name in names))
 
@@ -216,7 +216,6 @@ _FIT: set[str] = set()
 
 
 def _check_files(options: LanguageModelOptions, key: Callable[..., str], loaded_here: bool) -> None:
-    """Model and tokenizer of a directory, as far as local files tell; ``loaded_here``: Transformers reads the model."""
     check_model(options.model, key("model"))
     directory = model_directory(options.model)
     problem = read_config(directory)[1] if loaded_here and not options.trust_remote_code else None
@@ -344,7 +343,7 @@ def _broken_at(values: Mapping[str, float], s: RunConfig, policies: list[RunConf
     yield from rules.play(at, None)
     yield from rules.selection(at, None)
     for policy in policies:
-        own = policy.at({key: value for key, value in values.items() if policy.follows(key)})
+        own = policy.at({key: value for key, value in values.items() if key in policy.schedules})
         in_games = (own.in_game(game, f"games[{n}]") for n, game in enumerate(own.games) if game.language_model)
         for each in (own, *in_games):
             yield from rules.lengths(each, None)

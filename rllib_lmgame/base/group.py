@@ -488,10 +488,8 @@ def _errors(error: ValidationError, cls: type, path: str, values: Any) -> Iterat
         group: Any = cls
         key, value, loc, last, holder = path, values, list(found["loc"]), None, None
         while loc and group is not None:
-            holder, last = (
-                last,
-                next((each for each in declared(group).values() if loc[0] in (each.key, each.name)), None),
-            )
+            holder = last
+            last = next((each for each in declared(group).values() if loc[0] in (each.key, each.name)), None)
             if last is None:
                 break
             part = loc.pop(0)
@@ -556,6 +554,8 @@ def describe(value: Any) -> str:
     """A value and its kind, as a user who wrote YAML would name it."""
     if value is None:
         return "nothing (null)"
+    if type(value).__module__ == "ray.tune.search.sample":
+        return "a search space; set it in the dictionary passed to `tune.Tuner`"
     kinds = {str: "text", bool: "truth value", int: "whole number", float: "number", list: "list", dict: "mapping"}
     kind = kinds.get(type(value))
     return f"the {kind} {shown(value)}" if kind else f"{type(value).__name__} {shown(value)}"
@@ -611,10 +611,3 @@ def check_placeholders(text: str, names: Collection[str], path: str) -> None:
     if not right:
         allowed = " and ".join(f"{{{name}}}" for name in names)
         raise ConfigError(path, f"{text!r} cannot be filled in; {allowed} is all it may hold, braces are written twice")
-
-
-def fill_placeholders(text: str, values: Mapping[str, object]) -> str:
-    """``text``, which :func:`check_placeholders` has let pass, with ``values`` in the places of their names."""
-    return "".join(
-        literal + ("" if name is None else str(values[name])) for literal, name, _, _ in Formatter().parse(text)
-    )

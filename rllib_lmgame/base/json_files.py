@@ -41,6 +41,14 @@ def read_mapping(path: Path, max_bytes: int) -> dict[str, Any]:
     return content
 
 
+def first_difference(before: Any, now: Any, path: tuple[str, ...] = ()) -> tuple[tuple[str, ...], Any, Any] | None:
+    """The first path at which two values of JSON differ, and what stands there in each: ``None`` for a missing key."""
+    if not (isinstance(before, dict) and isinstance(now, dict)):
+        return None if before == now else (path, before, now)
+    below = (first_difference(before.get(key), now.get(key), (*path, key)) for key in {**before, **now})
+    return next((found for found in below if found), None)
+
+
 def write_json(path: Path, content: Any, indent: int | None = None) -> None:
     """Write a JSON file in one step: also after a crash or a full disk there is the old content or the new one.
 

@@ -72,7 +72,6 @@ def _taken(path: Path) -> RawIOBase:
 
 
 def _remove_if_alone(lock: Path) -> None:
-    """Remove the directory of a run that never was."""
     with contextlib.suppress(OSError):  # Another run has just come, or somebody removed it.
         if [path.name for path in lock.parent.iterdir()] == [lock.name]:
             lock.unlink()

@@ -277,7 +277,7 @@ PREFERENCE_LOSSES = Registry(
 ENGINES = Registry(
     "inference.engine",
     "engine",
-    _in("inference.options", vllm="VLLM", transformers="Transformers"),
+    _in("inference.options", vllm="VLLM", transformers="Transformers", server="Server"),
     base="rllib_lmgame.inference.options:Engine",
 )
 REPLY_FORMATS = Registry(
@@ -302,7 +302,7 @@ MEASURES = Registry(
     "measure",
     {
         **_in("algorithms.measuring.against", against="Against"),
-        **_in("algorithms.measuring.exact", exploitability="Exploitability", tic_tac_toe="TicTacToeChances"),
+        **_in("algorithms.measuring.exact", exploitability="Exploitability"),
     },
 )
 CALLBACKS = Registry(

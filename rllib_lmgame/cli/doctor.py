@@ -9,10 +9,9 @@ from contextlib import ExitStack
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.text import one_line, printable
 from rllib_lmgame.cli import options
-from rllib_lmgame.cli.options import JSON, OUT_FILE, Option, Section, given
+from rllib_lmgame.cli.options import JSON, OUT_FILE, Option, Section
 from rllib_lmgame.experiments.selftest.checks import CHECKS
 
 if TYPE_CHECKING:
@@ -33,16 +32,15 @@ LOG_LINES = 8
         Option("--model NAME", "hub id, directory or known name (default: random weights)"),
         OUT_FILE,
     ),
-    epilog="With --gpu each run of a check has at most two and a half minutes. Without a GPU, or with CUDA_VISIBLE_DEVICES= in front, "
-    "checks that have a CPU form run in it (ten minutes); the others are skipped, with the reason.",
+    epilog="With --gpu each run of a check has at most two and a half minutes. Without a GPU, or with "
+    "CUDA_VISIBLE_DEVICES= in front, checks that have a CPU form run in it (ten minutes); the "
+    "others are skipped, with the reason.",
 )
 def command(args: argparse.Namespace) -> int:
     from rllib_lmgame.experiments.checks.machine import WRONG, findings
 
     if args.gpu:
         return _test_gpus(args)
-    for flag in given(args, "--checks", "--model", "--out"):
-        raise ConfigError(flag, "goes with --gpu")
     found = []
     for finding in findings():
         found.append(finding)

@@ -122,10 +122,11 @@ def command(args: argparse.Namespace) -> int:
 def _evaluation(own_options: dict[str, Any], args: argparse.Namespace, connect: Connect) -> Evaluation:
     """The checked evaluation; no model is loaded yet."""
     from rllib_lmgame.algorithms.games import on_split
-    from rllib_lmgame.evaluation.comparison.models import OnePlayer, PoliciesOfRun, policies_of_checkpoint
+    from rllib_lmgame.evaluation.comparison.models import OnePlayer, PoliciesOfRun
     from rllib_lmgame.evaluation.comparison.run import Evaluation
-    from rllib_lmgame.evaluation.evaluate import check_games, games_of_run
+    from rllib_lmgame.evaluation.evaluate import games_of_run
     from rllib_lmgame.evaluation.players.naming import make_player, make_players, player_name, split_name
+    from rllib_lmgame.rollouts.game_calls import opened
 
     games: dict[str, GameConfig] = {}
     episodes: int | None = None
@@ -144,7 +145,7 @@ def _evaluation(own_options: dict[str, Any], args: argparse.Namespace, connect: 
         source = split_name(text)[1]
         named[player_name(text, [*named, *opponents], PLAYER)] = HUGGING_FACE * _is_model(source) + source
     runs: dict[str, EvaluatedModel] = {
-        name: policies_of_checkpoint(name, source, settings, opponents, connect)
+        name: PoliciesOfRun(name, source, settings, opponents, connect)
         for name, source in named.items()
         if expanded(source).is_dir()
     }
@@ -161,7 +162,9 @@ def _evaluation(own_options: dict[str, Any], args: argparse.Namespace, connect: 
         games = {name: game.model_copy(update={"episodes": None}) for name, game in games.items()}
     if args.temperature is not None:  # It goes before what entries of games say.
         games = {name: game.model_copy(update={"temperature": None}) for name, game in games.items()}
-    check_games([*games.values()])
+    for game in games.values():  # Wrong options, or a data set that is not here.
+        with opened(game.env, game.env_config):
+            pass
     settings = replace(settings, games=tuple(games.values()))
     models: list[EvaluatedModel] = []
     for name, source in named.items():

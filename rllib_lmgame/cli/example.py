@@ -12,7 +12,7 @@ from rllib_lmgame.cli import options
 from rllib_lmgame.cli.options import FILTER, Actions, Option
 
 CPU = "On two CPU cores"
-KINDS = (CPU, "On one GPU", "On four GPUs", "On eight GPUs")
+KINDS = (CPU, "On one GPU", "On four GPUs", "On eight GPUs", "On 32 GPUs")
 """Hardware, as the description of an example for it says; the first one where it says nothing."""
 
 _PACKAGE = Path(__file__).resolve().parent.parent

@@ -10,7 +10,7 @@ from rllib_lmgame.base.plugin import find_in_current_directory
 from rllib_lmgame.base.step_timer import CALL_LIMIT_S, CHECK_LIMIT_S
 from rllib_lmgame.base.text import columns
 from rllib_lmgame.cli import options
-from rllib_lmgame.cli.options import DAY_S, FILTER, GAME, JSON, Actions, Option, env_config, env_config_of, seconds
+from rllib_lmgame.cli.options import FILTER, GAME, JSON, Actions, Option, env_config, env_config_of, seconds
 
 COLUMNS = {
     "id": "",
@@ -52,8 +52,8 @@ def list_games(args: argparse.Namespace) -> int:
     "check that a game keeps the contract",
     GAME,
     env_config("the game"),
-    Option("--call-timeout S", "seconds a call may take, as in training", seconds(DAY_S), CALL_LIMIT_S),
-    Option("--timeout S", "seconds all checks may take", seconds(DAY_S), CHECK_LIMIT_S),
+    Option("--call-timeout S", "seconds a call may take, as in training", seconds, CALL_LIMIT_S),
+    Option("--timeout S", "seconds all checks may take", seconds, CHECK_LIMIT_S),
 )
 def check_game(args: argparse.Namespace) -> int:
     from rllib_lmgame.envs.checking.apart import check_apart

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import gc
 import importlib
 import io
@@ -178,13 +177,6 @@ def _version() -> str:
 def _seldom_look_for_garbage() -> None:
     """Importing Ray and torch makes half a million objects that stay; looking through them was a third of a dry run."""
     gc.set_threshold(100_000)
-    if "--dry-run" in sys.argv:  # Python would look through all of them once more at its end.
-        atexit.register(_leave_garbage)
-
-
-def _leave_garbage() -> None:
-    if "triton" not in sys.modules:  # As other commands load it: its nanobind would tell of leaks.
-        gc.freeze()
 
 
 def _prepare_environment() -> None:

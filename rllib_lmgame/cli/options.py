@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -156,18 +155,15 @@ DAY_S = 86_400.0
 """Most seconds of a limit: clocks and timers take no number of thirty digits."""
 
 
-def seconds(most: float = math.inf) -> Callable[[str], float]:
-    """The type of an argument in seconds: finite, above 0, at most ``most``."""
+def seconds(text: str) -> float:
+    """The type of an argument in seconds."""
+    value = float(text)
+    if not 0 < value <= DAY_S:
+        raise argparse.ArgumentTypeError(f"must be above 0 and at most {DAY_S:g} (seconds), got {value:g}")
+    return value
 
-    def read(text: str) -> float:
-        value = float(text)
-        if not (0 < value < math.inf and value <= most):
-            limit = "" if most == math.inf else f" and at most {most:g}"
-            raise argparse.ArgumentTypeError(f"must be above 0{limit} (seconds), got {value:g}")
-        return value
 
-    read.__name__ = "float"
-    return read
+seconds.__name__ = "float"  # argparse says it of a text that is none.
 
 
 def given(args: argparse.Namespace, *flags: str) -> list[str]:

@@ -24,7 +24,7 @@ from rllib_lmgame.envs import GameError, make_session
 from rllib_lmgame.envs.contract.session import GameSession, Observation
 from rllib_lmgame.envs.registry import game_spec
 from rllib_lmgame.inference.protocol import StopReason
-from rllib_lmgame.policies.scripted import FORMS
+from rllib_lmgame.policies.scripted import FORMS, SCRIPTED_PLAYERS, SolverPlayer
 from rllib_lmgame.rollouts.plans import EpisodePlan
 from rllib_lmgame.rollouts.play import GameInPlay, GameStep
 from rllib_lmgame.rollouts.players import Player, seat_seed
@@ -194,7 +194,7 @@ async def _play_in_terminal(
     ``pause`` waits for Enter after each turn where nobody plays by hand, ``limit_s`` is for one call into a game that
     is not this package's.
 
-    Raises: ConfigError: a player cannot begin, or the first prompt is too long; Left: the person leaves.
+    Raises: ConfigError: a player cannot begin, a solver among them, or a prompt is too long; Left: the person leaves.
     """
 
     def seats(session: GameSession, plan: EpisodePlan) -> dict[str, Seat]:
@@ -205,6 +205,11 @@ async def _play_in_terminal(
             await stack.enter_async_context(player)
         try:
             game = await GameInPlay.begin(session, plan, seats, limit_s)
+            solvers = {agent for agent, each in players.items() if SCRIPTED_PLAYERS.get(each.source) is SolverPlayer}
+            for agent in solvers.intersection(game.views) or (game.views if solvers and session.trusted else ()):
+                await game.call("expert_action", SolverPlayer().act, session, agent, None, None)
+            if solvers:  # Experts draw, so that the game begins anew.
+                game = await GameInPlay.begin(session, plan, seats, limit_s)
             return await _Table(game).play(pause)
         except EpisodeFailed as failure:
             print(f"error: {failure}", file=sys.stderr)

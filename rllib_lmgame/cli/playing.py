@@ -28,7 +28,7 @@ PLAYER_OPTIONS = (
         "--time-limit S",
         "seconds that a request to an endpoint, or a move of a player of your own, may take (default "
         f"{CALL_LIMIT_S:g})",
-        seconds(),
+        seconds,
     ),
     Option(
         "--temperature T",

@@ -16,7 +16,6 @@ from rllib_lmgame.base.step_timer import CALL_LIMIT_S
 from rllib_lmgame.cli import options
 from rllib_lmgame.cli.game_list import FORM, listed, named_games
 from rllib_lmgame.cli.options import (
-    DAY_S,
     HOST,
     PORT,
     OneOf,
@@ -56,8 +55,8 @@ LONGEST_TOKEN = 4096
             "scripted player (default: the client takes all)",
         ),
         Option("--max-sessions N", "clients at once", whole(), 256),
-        Option("--session-timeout S", "seconds after which a client that says nothing has left", seconds(DAY_S), 600.0),
-        Option("--call-limit S", "seconds that a game may take for one of its steps", seconds(DAY_S), CALL_LIMIT_S),
+        Option("--session-timeout S", "seconds after which a client that says nothing has left", seconds, 600.0),
+        Option("--call-limit S", "seconds that a game may take for one of its steps", seconds, CALL_LIMIT_S),
     ),
     Section(
         "with --policy",
@@ -114,6 +113,9 @@ def _run_policy(args: argparse.Namespace, token: str | None) -> int:
     if not isinstance(player, LocalModel):
         why = f"{args.policy} is no language model of this machine; name a checkpoint or hf:DIR_OR_ID"
         raise ConfigError("--policy", why)
+    if prefill := player.options.language_model.reply_prefill:
+        hint = "send this beginning as the last message, with add_generation_prompt false, continue_final_message true"
+        print(f"note: in training every reply began with {prefill!r}: {hint}", file=sys.stderr)
     port = check_free(args.host, args.port)
     command, environment = server_command(player, args.policy, args.host, port, args.at_once, token)
     made = f", api_key {token}" if token is not None and args.token_file is None else ""

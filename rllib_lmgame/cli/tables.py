@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rllib_lmgame.base.text import columns, printable
-from rllib_lmgame.measures.statistics import notes_on_levels
 
 Row = Sequence[tuple[str, str]]
 """Cells of a row, each with the head of its column."""
@@ -121,7 +120,6 @@ def _details(game: Mapping[str, Any]) -> list[str]:
     lines += [f"  {', '.join(measures)}"] if measures else []
     if "score" in game:
         lines.append(f"  score {game['score']:.1f} (LMRL-Gym's; 50 is what its data earns on average)")
-    lines += [f"  {note}" for note in notes_on_levels(game.get("levels"), game.get("success_each_level_once"))]
     lines += [f"  dropped, {reason}: {count:.0f}" for reason, count in game.get("dropped", {}).items()]
     if game.get("unreadable"):
         lines.append("  most replies could not be read, such as")

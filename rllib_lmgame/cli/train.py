@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from rllib_lmgame.cli import options
 from rllib_lmgame.cli.example import examples
 from rllib_lmgame.cli.options import RAY_ADDRESS, TRUST, Option, Section, given, mapping, verbosity, whole
 from rllib_lmgame.experiments.files.reading import apply_overrides, read_experiments
-from rllib_lmgame.experiments.spec import ExperimentSpec, Source, check_name, make_specs
+from rllib_lmgame.experiments.spec import COMING_FROM, ExperimentSpec, Source, check_name, make_specs
 
 SETS = "set."
 """Begins the names of arguments that set a key of the experiment."""
@@ -52,9 +54,14 @@ CHECKPOINTS = f"{SETS}checkpoint_config."
         TRUST,
         verbosity("Tune's own output and what workers print; -vv for debug output"),
         RAY_ADDRESS,
-        Option("--ray-num-cpus N", "CPUs of a local cluster", whole()),
-        Option("--ray-num-gpus N", "GPUs of a local cluster", whole(0)),
-        Option("--ray-object-store-memory BYTES", "object store of a local cluster", whole(1, 10**15)),
+        Option("--ray-num-cpus N", "CPUs of a local cluster", whole(), dest="num_cpus"),
+        Option("--ray-num-gpus N", "GPUs of a local cluster", whole(0), dest="num_gpus"),
+        Option(
+            "--ray-object-store-memory BYTES",
+            "object store of a local cluster",
+            whole(1, 10**15),
+            dest="object_store_memory",
+        ),
         Option(
             "--no-memory-check",
             "also start what would not fit into this machine's memory",
@@ -66,6 +73,7 @@ CHECKPOINTS = f"{SETS}checkpoint_config."
             "--ray-ui",
             "start Ray's dashboard with a local cluster (default: on a terminal)",
             action=argparse.BooleanOptionalAction,
+            dest="dashboard",
         ),
     ),
     epilog="""examples:
@@ -86,6 +94,7 @@ def command(args: argparse.Namespace) -> int:
     specs = _read(args)
     for spec in specs:
         find_in_current_directory(values_of(spec.options))
+        os.environ.update({name: str(value) for name, value in spec.options.env_vars.items()})  # A token of the hub.
     # What is wrong with names and types is said before Ray is imported.
     check_quickly(specs, trust=args.trust_checkpoint)
     from rllib_lmgame.experiments.run.cluster import quieten_ray
@@ -114,9 +123,10 @@ def command(args: argparse.Namespace) -> int:
     if not args.dry_run:
         return run_experiments(checked, run_options(args))
     check_resumed(checked, run_options(args))
-    from rllib_lmgame.experiments.checks.dry_run import print_dry_run
+    from rllib_lmgame.experiments.checks.dry_run import dry_run_lines
 
-    print_dry_run(checked)
+    for experiment in checked:
+        print("\n".join(dry_run_lines(experiment)))
     if args.measure:
         from rllib_lmgame.experiments.run.measure import print_measured
 
@@ -127,18 +137,7 @@ def command(args: argparse.Namespace) -> int:
 def run_options(args: argparse.Namespace) -> Any:
     from rllib_lmgame.experiments.run.cluster import RunOptions
 
-    return RunOptions(
-        resume=args.resume,
-        trust_checkpoint=args.trust_checkpoint,
-        verbosity=args.verbosity,
-        address=args.ray_address,
-        num_cpus=args.ray_num_cpus,
-        num_gpus=args.ray_num_gpus,
-        object_store_memory=args.ray_object_store_memory,
-        dashboard=args.ray_ui,
-        memory_check=args.memory_check,
-        started=args.started,
-    )
+    return RunOptions(**{each.name: getattr(args, each.name) for each in fields(RunOptions)})
 
 
 def _as_overrides(args: argparse.Namespace) -> list[str]:
@@ -146,8 +145,8 @@ def _as_overrides(args: argparse.Namespace) -> list[str]:
     given = {key.removeprefix(SETS): value for key, value in vars(args).items() if key.startswith(SETS)}
     found = {key: value for key, value in given.items() if value is not None}
     if args.config and args.config.endswith((".yaml", ".yml")):
-        why = f"takes settings, not a file: write `rllib train file {args.config}`; docs/coming-from.md says what the "
-        raise ConfigError("--config", f"{why}keys of GRL, verl, MRLM and others are here")
+        why = f"takes settings, not a file: write `rllib train file {args.config}`"
+        raise ConfigError("--config", f"{why}; {COMING_FROM}")
     found |= {f"--config config.{key}": value for key, value in mapping(args.config, "--config").items()}
     if args.stop is not None:
         found["--stop stop"] = mapping(args.stop, "--stop")

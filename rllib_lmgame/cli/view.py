@@ -1,9 +1,8 @@
-"""``rllib view``: look at episodes in a browser, in one file to send, or in the terminal."""
+"""``rllib view``: look at episodes in a browser, or in one file to send."""
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,9 +10,9 @@ from typing import TYPE_CHECKING
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.http_server import check_port
 from rllib_lmgame.base.new_files import new_file, out_path, writing
-from rllib_lmgame.base.text import columns, size_text
+from rllib_lmgame.base.text import size_text
 from rllib_lmgame.cli import options
-from rllib_lmgame.cli.options import OneOf, Option
+from rllib_lmgame.cli.options import Option
 
 if TYPE_CHECKING:
     from rllib_lmgame.viewer.library import Library, Source
@@ -21,17 +20,14 @@ if TYPE_CHECKING:
 
 @options.command(
     "Look at episodes turn by turn: a page for the browser of this machine, which follows a run while it trains. "
-    "--export writes it to a file with the episodes in it, which opens anywhere; --text prints.",
+    "--export writes it to a file with the episodes in it, which opens anywhere.",
     Option(
         "PATH...",
         "a run, its trial or checkpoint, the directory of a tournament or evaluation, or a log; several are shown in "
         "one list",
         dest="words",
     ),
-    OneOf(
-        Option("--export FILE", "write the page to a file (page.html) and exit"),
-        Option("--text [N]", "print the N-th episode and exit; without N, list them", int, const=0),
-    ),
+    Option("--export FILE", "write the page to a file (page.html) and exit"),
     Option("--port N", "port of the page; 0 takes a free one", int, 8010),
     Option("--no-browser", "only print the address"),
 )
@@ -43,8 +39,6 @@ def command(args: argparse.Namespace) -> int:
     title = ", ".join(Path(path).absolute().name for path in args.words)
     if args.export is not None:
         return _export(library, args.words, title, args.export)
-    if args.text is not None:
-        return _print(library, args.text)
     return _serve(library, title, args)
 
 
@@ -74,21 +68,6 @@ def _export(library: Library, paths: list[str], title: str, wanted: str) -> int:
         with writing(out, "--export"), file.open("w", encoding="utf-8") as target:
             target.writelines(exported(library, head))
     print(f"{out}: {len(library.rows)} episodes, {size_text(out.stat().st_size)}")
-    return 0
-
-
-def _print(library: Library, number: int) -> int:
-    from rllib_lmgame.viewer.terminal import listed, told
-
-    _read(library)
-    if number == 0:
-        table = listed([json.loads(row) for row in library.rows], library.about()["trials"])
-        print("\n".join(columns(table, len(table[0]) - 4)))
-        return 0
-    if not 0 < number <= len(library.rows):
-        raise ConfigError("--text", f"there are {len(library.rows)} episodes, from 1 on; got {number}")
-    for line in told(library.episode(number - 1)):
-        print(line)
     return 0
 
 

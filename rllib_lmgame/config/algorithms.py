@@ -1,9 +1,8 @@
 """Algorithms on text games by name: one entry each. Importing this loads neither Ray nor torch.
 
-An algorithm is named by an entry of this package (``LMGamePPO``), an entry point in the group
-``rllib_lmgame.algorithms``, or an import path (``package.module:Name``) of an :class:`AlgorithmEntry` or a class. A
-class has the entry of its default configuration. First checks load announced entries: keep them in files without Ray
-and torch. Import paths are followed only later.
+An algorithm is named by an entry of this package (``LMGamePPO``), or an import path (``package.module:Name``) of an
+:class:`AlgorithmEntry` or a class. A class has the entry of its default configuration. First checks follow no import
+paths.
 """
 
 from __future__ import annotations
@@ -40,7 +39,6 @@ from rllib_lmgame.telemetry.metrics import (
     PREFERENCE_NAMES,
 )
 
-ENTRY_POINT_GROUP = "rllib_lmgame.algorithms"
 BASE, LAST = "base", "last"
 
 
@@ -49,8 +47,8 @@ class AsyncRolloutOptions(Group):
 
     max_staleness: int = option(
         0,
-        "Iterations that are played ahead while one is trained on: no token is older by more updates. 0: playing and "
-        "updating take turns.",
+        "Iterations that are played ahead while one is trained on: no token is older by more updates, and no episode "
+        "is waited for before as many. 0: playing and updating take turns.",
         ge=0,
         le=64,
     )
@@ -107,7 +105,7 @@ SUPERVISED = "supervised"
 PREFERENCES = "dpo"
 ACTION_VALUES = "action_values"
 LEFT_OUT = "conversations_left_out"
-SUPERVISED_METRICS = ("supervised_steps", "supervised_last_step", "validation_loss", "validation_loss_before", LEFT_OUT)
+SUPERVISED_METRICS = ("supervised_steps", "validation_loss", "validation_loss_before", LEFT_OUT)
 COMMON_SECTIONS: Mapping[str, Section] = {
     "language_model": Section(LanguageModelOptions, played=True),
     "inference": Section(InferenceOptions, played=True),
@@ -197,7 +195,7 @@ SFT = AlgorithmEntry(
     algorithm="rllib_lmgame.algorithms.sft:LMGameSFT",
     config="rllib_lmgame.algorithms.sft:LMGameSFTConfig",
     sections={**COMMON_SECTIONS, SUPERVISED: Section(SupervisedOptions)},
-    metrics=SUPERVISED_METRICS,
+    metrics=(*SUPERVISED_METRICS, "progress"),
     learner_metrics=(*LEARNER_COLUMNS, *OBSERVATION_NAMES),
     learned_by=SUPERVISED,
 )
@@ -206,7 +204,7 @@ DPO = AlgorithmEntry(
     algorithm="rllib_lmgame.algorithms.dpo:LMGameDPO",
     config="rllib_lmgame.algorithms.dpo:LMGameDPOConfig",
     sections={**COMMON_SECTIONS, "warm_start": PPO.sections["warm_start"], PREFERENCES: Section(DPOOptions)},
-    metrics=(*PPO.metrics, "pairs"),
+    metrics=(*PPO.metrics, "pairs", "progress"),
     learner_metrics=(*GRPO.learner_metrics, *PREFERENCE_NAMES),
     learned_by=PREFERENCES,
 )
@@ -215,7 +213,7 @@ AGENTEVOL = AlgorithmEntry(
     algorithm="rllib_lmgame.algorithms.agentevol:LMGameAgentEvol",
     config="rllib_lmgame.algorithms.agentevol:LMGameAgentEvolConfig",
     sections={**SFT.sections, "agentevol": Section(EvolutionOptions)},
-    metrics=("evolution", "levels_solved", "kept_episodes", "imitated_episodes", LEFT_OUT),
+    metrics=("evolution", "levels_solved", "kept_episodes", "imitated_episodes", LEFT_OUT, "progress"),
     learner_metrics=SFT.learner_metrics,
     learned_by=SUPERVISED,
 )
@@ -239,24 +237,9 @@ OWN: Mapping[str, AlgorithmEntry] = {entry.name: entry for entry in (PPO, GRPO, 
 """The algorithms of this package by name."""
 
 
-def announced() -> dict[str, str]:
-    """What installed packages announce: name -> import path."""
-    from importlib.metadata import entry_points
-
-    return {point.name: point.value for point in entry_points(group=ENTRY_POINT_GROUP)}
-
-
-def known_entry(name: str) -> AlgorithmEntry | None:
-    """The entry of this name (no import path), or ``None``. Raises: ConfigError: if packages announce it wrongly."""
-    if name in OWN:
-        return OWN[name]
-    path = None if ":" in name else announced().get(name)
-    return None if path is None else dataclasses.replace(find_entry(path), name=name)
-
-
 def find_entry(name: str) -> AlgorithmEntry:
     """The entry of a name, at an import path, or of the class there. Raises: ConfigError: if there is none."""
-    found = import_path(name, "run") if ":" in name else known_entry(name)
+    found = import_path(name, "run") if ":" in name else OWN.get(name)
     if found is None:
         raise unknown_algorithm(name)
     entry = found if isinstance(found, AlgorithmEntry) else entry_of(found)
@@ -275,17 +258,14 @@ def entry_of(cls: Any) -> AlgorithmEntry | None:
 
 
 def reference(entry: AlgorithmEntry) -> str:
-    """How to find an entry: its name if this machine knows it, else its algorithm's import path."""
-    try:
-        known = known_entry(entry.name)
-    except ConfigError:  # Of that name something else is announced.
-        return entry.algorithm
+    """How to find an entry: its name if it is of this package, else its algorithm's import path."""
+    known = OWN.get(entry.name)
     return entry.name if known is not None and known.algorithm == entry.algorithm else entry.algorithm
 
 
 def unknown_algorithm(name: str, others: list[str] | None = None) -> ConfigError:
-    """The error for an unknown name; ``others`` may be meant, beside this package's and announced ones."""
-    known = [*OWN, *sorted(set(announced()) - set(OWN)), *(others or ())]
+    """The error for an unknown name; ``others`` may be meant, beside this package's."""
+    known = [*OWN, *(others or ())]
     folded = {other.lower(): other for other in known}
     match = folded.get(name.lower()) or folded.get(f"lmgame{name.lower()}") or nearest(name, known)
     hint = f"did you mean {match!r}?" if match else f"available: {', '.join(known)}, or package.module:Class"

@@ -50,24 +50,15 @@ class RLlibOptions(Group):
         0, "GPUs reserved per learner; a fraction leaves room for an engine on the same GPU.", ge=0
     )
     lr: Scheduled[float | list[list[float]]] = option(
-        1e-6,
-        "Learning rate, or a schedule `[[environment steps, value], ...]` that begins at step 0.",
-        ge=0,
+        1e-6, "Learning rate, or a schedule `[[environment steps, value], ...]` that begins at step 0.", ge=0
     )
     gamma: Scheduled[float] = option(
-        1.0,
-        "Discount, per action token or per turn, as the estimator takes it.",
-        ge=0,
-        le=1,
+        1.0, "Discount, per action token or per turn, as the estimator takes it.", ge=0, le=1
     )
     lambda_: Scheduled[float] = option(0.95, "GAE's lambda, likewise.", ge=0, le=1)
     num_epochs: Scheduled[int] = option(1, "Passes over the episodes of an iteration.", ge=1, le=10_000)
     grad_clip: float | None = option(1.0, "Bound on the global gradient norm; null is off.", gt=0)
-    grad_clip_by: str = option(
-        "global_norm",
-        "What `grad_clip` bounds.",
-        choices=("global_norm",),
-    )
+    grad_clip_by: str = option("global_norm", "What `grad_clip` bounds.", choices=("global_norm",))
     vf_loss_coeff: Scheduled[float] = option(0.2, "Weight of the value loss.", ge=0)
     entropy_coeff: Scheduled[float | list[list[float]]] = option(
         0.001, "Weight of the entropy bonus, or a schedule.", ge=0
@@ -122,9 +113,7 @@ class EvaluationOptions(Group):
         holds=Holds(GameConfig, LISTED),
     )
     measures: list[Any] | None = option(
-        None,
-        f"Measures: {MEASURES.listed()}, or `{{type: against, player: solver}}`.",
-        stranger=False,
+        None, f"Measures: {MEASURES.listed()}, or `{{type: against, player: solver}}`.", stranger=False
     )
     temperature: float | None = option(None, "Sampling temperature; null is that of training.", ge=0)
     at_start: bool = option(False, "Also evaluate before the first update, as result 0.")
@@ -184,10 +173,7 @@ def _deepspeed(value: Any) -> dict[str, Any] | None:
 class OtherOptions(Group):
     """Keys of ``config`` that are neither sections nor RLlib's, and ``evaluation_config``."""
 
-    policies: Annotated[
-        list[Any] | dict[str, Any] | None,
-        PlainValidator(_policies),
-    ] = option(
+    policies: Annotated[list[Any] | dict[str, Any] | None, PlainValidator(_policies)] = option(
         {"player": PlayerOptions()},
         "Who plays: a list of names, or a mapping from names to their options. See `policy_mapping_fn`.",
         holds=Holds(PlayerOptions, NAMED),
@@ -270,25 +256,6 @@ INSTEAD = {
     "evaluation_parallel_to_training": "evaluation uses the engines that training updates",
 }
 """RLlib's keys that do nothing here and are often set, with what does it instead."""
-
-OTHER_NAMES = {
-    "learning_rate": "lr",
-    "max_grad_norm": "grad_clip",
-    "max_norm": "grad_clip",
-    "gae_lambda": "lambda",
-    "ent_coef": "entropy_coeff",
-    "vf_coef": "vf_loss_coeff",
-    "kl_coef": "training.kl.coef",
-    "beta": "training.kl.coef",
-    "ppo_epochs": "num_epochs",
-    "num_ppo_epochs": "num_epochs",
-    "num_train_epochs": "num_epochs",
-    "clip_range": "training.policy_loss.clip_high",
-    "cliprange": "training.policy_loss.clip_high",
-    "epsilon": "training.policy_loss.clip_high",
-    "num_generations": "text_rollouts.group_size",
-}
-"""What other trainers (Transformers, TRL, Stable-Baselines3) call the same thing."""
 
 
 def _check_points(value: Sequence[Any]) -> Sequence[Any]:

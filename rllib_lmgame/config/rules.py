@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from rllib_lmgame.config.run import RunConfig
+from rllib_lmgame.envs.support.addresses import check_address
 from rllib_lmgame.league.options import is_league
 from rllib_lmgame.learners.options import half_precision
 from rllib_lmgame.rollouts.options import groups_needed, share_of_groups, spare_groups
@@ -60,6 +61,8 @@ def numerics(s: RunConfig, f: Any) -> Found:
     if half and not copies and (s.language_model.lora is None or s.language_model.dtype == "float16"):
         say = f"{s.language_model.dtype} weights lose small optimizer steps without float32 copies"
         yield Broken("language_model.dtype", f"{say}; use `auto`, or `deepspeed.bf16` or `deepspeed.fp16`")
+    if s.training.optimizer != "adamw" and s.deepspeed is not None:
+        yield Broken("training.optimizer", "must be adamw beside deepspeed, whose checkpoints hold AdamW's moments")
 
 
 def imitation(s: RunConfig, f: Any) -> Found:
@@ -78,10 +81,10 @@ def asked_teacher(s: RunConfig, f: Any) -> Found:
     teacher = s.teacher
     if teacher is None or not teacher.is_asked:
         return
-    if s.inference.temperature not in (0, 1) or s.follows("inference.temperature"):
+    if s.inference.temperature not in (0, 1) or "inference.temperature" in s.schedules:
         yield Broken("inference.temperature", _AT_ONE)
     for number, game in enumerate(s.games):
-        if s.follows(f"games.{number}.temperature") or game.temperature not in (None, 0, 1):
+        if f"games.{number}.temperature" in s.schedules or game.temperature not in (None, 0, 1):
             yield Broken(f"games[{number}].temperature", _AT_ONE)
     if s.text_rollouts.constrained_decoding:
         say = "does not go with a teacher behind an endpoint, which knows no other moves; name its directory"
@@ -99,7 +102,7 @@ def row_lengths(s: RunConfig, f: Any) -> Found:
 def scheduled(s: RunConfig, f: Any) -> Found:
     """What else would set an option that follows a schedule."""
     estimator = s.training.advantage_estimator
-    if s.follows("text_rollouts.reward_scale") and estimator.keeps_baseline:
+    if "text_rollouts.reward_scale" in s.schedules and estimator.keeps_baseline:
         say = f"cannot change beside {estimator.type} of {s.name}, whose running baselines are in scaled rewards"
         yield Broken("text_rollouts.reward_scale", say)
 
@@ -237,6 +240,9 @@ def engines(s: RunConfig, f: Any) -> Found:
         say = f"must equal tensor_parallel_size={s.inference.tensor_parallel_size}, got {gpus:g}"
         yield Broken("inference.num_gpus_per_engine", say)
     engine = s.inference.engine
+    yield from _generation(s, s.inference)
+    if engine.outside:
+        yield from _server(s, engine)
     if s.inference.over_devices:
         yield from _over_devices(s, engine)
     yield from _action_values(s, engine)
@@ -244,11 +250,44 @@ def engines(s: RunConfig, f: Any) -> Found:
         yield from _adapters(s, engine)
 
 
+def _generation(s: RunConfig, own: Any) -> Found:
+    """How vLLM computes replies."""
+    for key in ("quantization", "speculative", "batch_invariant", "async_scheduling"):
+        if getattr(own, key) and own.engine.type in ("transformers", "server"):
+            yield Broken(f"inference.{key}", "needs engine: vllm")
+    for key in ("speculative", "async_scheduling"):
+        if getattr(own, key) and s.text_rollouts.constrained_decoding:
+            say = "does not go with text_rollouts.constrained_decoding, where a token waits for the one before it"
+            yield Broken(f"inference.{key}", say)
+    if own.speculative is not None and not own.on_gpu:
+        yield Broken("inference.speculative", "needs engines on GPUs: vLLM 0.32 loses log-probabilities on CPUs")
+    if own.batch_invariant and not own.on_gpu:
+        say = "needs engines on GPUs; on CPUs dtype: float32 with num_threads: 1 gives the same bits in any batch"
+        yield Broken("inference.batch_invariant", say)
+    for instead in ("quantization", "async_scheduling", "speculative"):
+        key = "speculative_config" if instead == "speculative" else instead
+        if key in own.engine_kwargs:
+            yield Broken("inference.engine_kwargs", f"has {key}, of which nothing else knows; set inference.{instead}")
+
+
+def _server(s: RunConfig, engine: Any) -> Found:
+    """Raises: ConfigError: the address is none."""
+    check_address(engine.url, "inference.engine.url")
+    if s.text_rollouts.constrained_decoding:
+        yield Broken("text_rollouts.constrained_decoding", "needs engine: vllm or transformers")
+    if s.inference.num_engines > 1 or len(s.language_model_policies()) > 1 or s.league is not None:
+        yield Broken("inference.engine", "a server is one engine, with the weights of one policy; take vllm")
+    way = s.inference.weight_transport
+    if way == "ipc" or (way == "object_store" and engine.weights_dir is None):
+        say = "must be nccl with a server, or object_store with inference.engine.weights_dir"
+        yield Broken("inference.weight_transport", say)
+
+
 def _over_devices(s: RunConfig, engine: Any) -> Found:
     key, way = "inference.weight_transport", s.inference.weight_transport
     ours, theirs = s.inference.num_gpus_per_engine, s.num_gpus_per_learner
     got = f"got num_gpus_per_engine={ours:g} and num_gpus_per_learner={theirs:g}"
-    if not ours:
+    if not ours and not engine.outside:
         yield Broken(key, f"{way!r} needs engines on GPUs; use object_store")
     if not theirs:
         say = f"is 0, but inference.weight_transport: {way} needs learners on GPUs; use object_store"
@@ -261,10 +300,13 @@ def _over_devices(s: RunConfig, engine: Any) -> Found:
     if way == "ipc" and ours + theirs > 1:
         say = f"'ipc' needs learner and engine on one GPU, {got}, which must be at most 1 together; use object_store"
         yield Broken(key, say)
-    for key, count in (("inference.num_engines", s.inference.num_engines), ("num_learners", s.num_learners)):
-        if way == "ipc" and count > 1:
-            say = f"must be 1 with inference.weight_transport: ipc, where learner and engine share a GPU; got {count}"
-            yield Broken(key, say)
+    engines, learners = s.inference.num_engines, max(1, s.num_learners)
+    if way == "ipc" and engines > learners:
+        say = f"must be at most num_learners={learners} with weight_transport: ipc, where each is on a learner's GPU"
+        yield Broken("inference.num_engines", f"{say}; got {engines}")
+    if way == "ipc" and learners > 1 and theirs <= 0.5:
+        say = f"must be above 0.5 with inference.weight_transport: ipc, so that each has a GPU; got {theirs:g}"
+        yield Broken("num_gpus_per_learner", say)
 
 
 def _action_values(s: RunConfig, engine: Any) -> Found:

@@ -34,7 +34,6 @@ from rllib_lmgame.config.algorithms import (
 from rllib_lmgame.config.rllib import (
     FLAT_KEYS,
     INSTEAD,
-    OTHER_NAMES,
     TAKEN,
     EvaluationOptions,
     OtherOptions,
@@ -141,10 +140,6 @@ class RunConfig(RLlibOptions, OtherOptions):
     def schedules(self) -> dict[str, ScheduleOptions]:
         """Dotted key -> schedule."""
         return schedules_in(self.written)
-
-    def follows(self, key: str) -> bool:
-        """Whether an option follows a schedule."""
-        return key in self.schedules
 
     def value(self, key: str) -> Any:
         """The value of a dotted key (``training.policy_loss.clip_high``); ``None`` if its section or group is off."""
@@ -389,7 +384,7 @@ _SUPERVISED = {"warm_start": "supervised", "supervised": "warm_start"}
 
 
 def find_key(key: str, groups: Mapping[str, type]) -> str | None:
-    """The dotted key below ``config`` that is meant: same name in a section, another trainer's name, or the nearest.
+    """The dotted key below ``config`` that is meant: same name in a section, or the nearest.
 
     Args:
         key: An unknown key, without its path.
@@ -402,10 +397,7 @@ def find_key(key: str, groups: Mapping[str, type]) -> str | None:
     for section, group in (*groups.items(), ("evaluation_config", EvaluationOptions)):
         for each in walk(group):
             within.setdefault(each.key.rpartition(".")[2], f"{section}.{each.key}")
-    for place in ({name: name for name in flat}, within, OTHER_NAMES):
-        if key in place:
-            return place[key]
-    match = nearest(key, flat, 0.85) or nearest(key, [*flat, *within])
+    match = key if key in {*flat, *within} else nearest(key, flat, 0.85) or nearest(key, [*flat, *within])
     return None if match is None else match if match in flat else within[match]
 
 
@@ -428,22 +420,17 @@ def _likely_keys(groups: Mapping[str, type]) -> Iterator[None]:
         raise ConfigError.together(_likely(each, groups) for each in error.each) from None
 
 
-_OF_EVALUATION = {key.removeprefix("evaluation_"): key for key in FLAT_KEYS if key.startswith("evaluation_")}
-"""What may be written in ``evaluation_config`` -> the key that is meant."""
-
-
 def _likely(error: ConfigError, groups: Mapping[str, type]) -> ConfigError:
     above, _, key = error.path.rpartition(".")
     if not error.message.startswith("unknown key;"):
         return error
-    if above == "config.evaluation_config" and key in _OF_EVALUATION:
-        return ConfigError(error.path, f"unknown key; did you mean 'config.{_OF_EVALUATION[key]}'?")
+    if above == "config.evaluation_config" and f"evaluation_{key}" in FLAT_KEYS:
+        key = f"evaluation_{key}"
     found = find_key(key, groups)
     if found is None or f"config.{found}" == error.path:  # it is an option of another type of this group
         return error
-    if found.rpartition(".")[2] == OTHER_NAMES.get(key, key).rpartition(".")[2]:
-        return ConfigError(error.path, f"unknown key; did you mean 'config.{found}'?")
-    return error
+    same_name = found.rpartition(".")[2] == key
+    return ConfigError(error.path, f"unknown key; did you mean 'config.{found}'?") if same_name else error
 
 
 def _keys_in(values: Any, path: str = "") -> Iterator[str]:

@@ -42,15 +42,10 @@ class Facts(NamedTuple):
     success: bool | None = None
 
 
-class Chosen(NamedTuple):
-    """Indices of conversations: those that are trained on, and those held out."""
-
-    training: list[int]
-    validation: list[int]
-
-
-def choose(facts: Sequence[Facts], options: SupervisedOptions) -> Chosen:
+def choose(facts: Sequence[Facts], options: SupervisedOptions) -> tuple[list[int], list[int]]:
     """Apply ``successes_only``, ``min_return``, ``one_per_level``, ``top_share``, ``validation_share``, in this order.
+
+    Returns: Indices of conversations that are trained on, and of those held out.
 
     Raises: ConfigError: a conversation lacks a return or level that is needed, or nothing is left.
     """
@@ -76,7 +71,7 @@ def choose(facts: Sequence[Facts], options: SupervisedOptions) -> Chosen:
     validation = [place for place in kept if place in held_out]
     if options.validation_share and not (training and validation):
         raise ConfigError("validation_share", f"of {len(kept)} conversations leaves none to hold out, or to learn from")
-    return Chosen(training, validation)
+    return training, validation
 
 
 def _succeeded(facts: Facts) -> bool:
@@ -222,9 +217,9 @@ class SFTDataset(ConversationDataset):
     def __init__(self, options: SupervisedOptions, limits: Mapping[str, int]) -> None:
         super().__init__(options.shuffle_seed, limits)
         everything = list(read_all(options.data or []))
-        chosen = choose([facts_of(each) for each in everything], options)
-        self.training = [everything[place] for place in chosen.training]
-        self.validation = [everything[place] for place in chosen.validation]
+        training, validation = choose([facts_of(each) for each in everything], options)
+        self.training = [everything[place] for place in training]
+        self.validation = [everything[place] for place in validation]
         self._held_out: list[MultiAgentEpisode] | None = None
         self._replayed: dict[str, MultiAgentEpisode] = {}
 

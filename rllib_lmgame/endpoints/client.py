@@ -18,7 +18,7 @@ from typing import Any, Self, TypeGuard, TypeVar
 import aiohttp
 
 from rllib_lmgame.base import http_client
-from rllib_lmgame.base.errors import ConfigError, did_you_mean
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.json_files import parse
 from rllib_lmgame.base.text import one_line, printable
 from rllib_lmgame.endpoints.address import Address, EndpointOptions
@@ -90,7 +90,6 @@ class EndpointClient:
         self._limit_s = time_limit_s
         self._at_once = at_once
         self._failed_in_a_row = 0
-        self._missing = ""
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
@@ -103,7 +102,7 @@ class EndpointClient:
             await self._session.close()
 
     async def check(self) -> None:
-        """Ask the server for its models. A missing model is no error: a gateway may serve it nevertheless.
+        """Ask the server for its models, whatever they are.
 
         Raises: ConfigError: if nobody answers after all attempts, or the key is refused.
         """
@@ -116,14 +115,6 @@ class EndpointClient:
             raise ConfigError("", f"{self.address.url} refuses the key ({of}): {self._told(status, content)}")
         if 300 <= status < 400:
             raise ConfigError("", f"{self.address.url} leads elsewhere, and redirects are not followed (HTTP {status})")
-        if status == 200:
-            self._missing = self._not_among(_model_ids(content))
-
-    def _not_among(self, models: list[str]) -> str:
-        if not models or self.address.model in models:
-            return ""
-        hint = did_you_mean(self.address.model, models, f"it has {', '.join(sorted(models)[:5])}")
-        return f"; it lists no model {self.address.model!r}, {self._clean(hint)}"
 
     async def answer(self, messages: list[Message], **sampling: Any) -> Answer:
         """The model's reply to ``messages``; ``sampling`` are further fields of the request (``max_tokens`` ...).
@@ -160,7 +151,7 @@ class EndpointClient:
         told, said = self._told(status, content), _error_of(content).lower()
         if status in (400, 413, 422) and any(word in said for word in TOO_LONG):
             return ConversationTooLong(told)
-        return EndpointError(told + self._missing)
+        return EndpointError(told)
 
     async def _attempts(self, request: Callable[[], Awaitable[T]]) -> T:
         """What ``request`` gives, tried again while its problem may pass; EndpointError after all attempts."""
@@ -249,10 +240,3 @@ def _seconds(headers: Any) -> float | None:
         return max(0.0, float(headers.get("Retry-After", "")))
     except ValueError:
         return None
-
-
-def _model_ids(content: bytes) -> list[str]:
-    try:
-        return [str(model["id"]) for model in parse(content)["data"]]
-    except (ValueError, KeyError, TypeError):
-        return []

@@ -309,8 +309,9 @@ def load_factory(spec: GameSpec) -> Callable[..., Any]:
         reason = f"importing {module_name!r} of game {spec.game_id!r} fails: {in_words(error)}"
         raise ConfigError("game", reason) from error
     factory = attribute_of(module, attribute, "game")
-    if not callable(factory):
-        kind = type(factory).__name__
+    lacks_step = isinstance(factory, type) and not hasattr(factory, "step")
+    if lacks_step or not callable(factory):
+        kind = "a class without `step`" if lacks_step else type(factory).__name__
         must = "it must be a class or a function that returns an environment"
         raise ConfigError("game", f"{spec.entry_point!r} is {kind}; {must}")
     return factory

@@ -12,11 +12,16 @@ from rllib_lmgame.algorithms.checkpoints.manifest import MILESTONES_FILE, REPORT
 from rllib_lmgame.base.group import limits
 from rllib_lmgame.envs.contract.splits import SPLITS, TEST
 from rllib_lmgame.envs.registry import made_up_levels
-from rllib_lmgame.evaluation.evaluate import loaded_policies
-from rllib_lmgame.measures.statistics import notes_on_levels, paired_by_level, rate_over_levels
+from rllib_lmgame.evaluation.evaluate import engines_for, saved_policies
+from rllib_lmgame.inference.protocol import StopReason
+from rllib_lmgame.measures.statistics import paired_by_level, rate_over_levels
+from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.episode_log import episode_text, read_log
 from rllib_lmgame.rollouts.episodes import seed_and_level, success_by_seed
+from rllib_lmgame.rollouts.item_order import evaluated_levels
+from rllib_lmgame.rollouts.records import GameConfig, PlayResult, PlaySettings
 from rllib_lmgame.rollouts.seats import EpisodeFailed
+from rllib_lmgame.rollouts.sources import AgentMapper
 
 
 def learning_report(
@@ -41,11 +46,12 @@ def learning_report(
 def _report_trial(directory: Path, checkpoint: Path, episodes: int, split: str) -> None:
     path = checkpoint / MILESTONES_FILE
     milestones: dict[str, dict[str, float]] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    with loaded_policies(checkpoint, log_dir=str(directory / "episodes"), trust=True) as policies:
-        games = policies.config.games_for_evaluation(split)
+    config = saved_policies(checkpoint, trust=True)
+    games = config.games_for_evaluation(split)
+    with engines_for(config, str(directory / "episodes")) as runner:
         for name, temperature in {"after training": None, "after training, greedy": 0.0}.items():
-            milestones[name] = success_by_seed(policies.play(games, episodes, temperature=temperature).summaries)
-        policies.play(games, 1, log="report")
+            milestones[name] = success_by_seed(play(runner, games, episodes, temperature).summaries)
+        play(runner, games, 1, log="report")
     made_up = made_up_levels(games)
     content = {"episodes": episodes, "split": split, "made_up_levels": made_up, "successes": milestones}
     (directory / REPORT_FILE).write_text(json.dumps(content), encoding="utf-8")
@@ -56,6 +62,30 @@ def _report_trial(directory: Path, checkpoint: Path, episodes: int, split: str) 
     print()
     print("One held-out episode, replayed:")
     print(episode_text(read_log(directory / "episodes" / "report-0.jsonl")[-1]))
+
+
+def play(
+    runner: TextGameEnvRunner,
+    games: tuple[GameConfig, ...],
+    num_episodes: int,
+    temperature: float | None = None,
+    log: str | None = None,
+) -> PlayResult:
+    """Play ``num_episodes`` of every game on the levels of the evaluation during training.
+
+    Raises: EpisodeFailed: if no episode could be played to its end.
+    """
+    seated, failures = AgentMapper(runner.config).assigned(evaluated_levels(games, num_episodes), games)
+    seeded = runner.config.run.deterministic
+    result = runner.play(seated, PlaySettings(games, temperature=temperature, seeded=seeded, log=log, keep="nothing"))
+    if result.error is not None:
+        raise result.error
+    result.failures += failures
+    if result.failures and not result.summaries:
+        first = result.failures[0]
+        message = f"none of {len(result.failures)} episodes could be played; the first: {first.message}"
+        raise EpisodeFailed(StopReason(first.reason), message)
+    return result
 
 
 def success_table(milestones: Mapping[str, Mapping[str, float]], split: str) -> str:
@@ -76,12 +106,10 @@ def success_table(milestones: Mapping[str, Mapping[str, float]], split: str) -> 
         rate = rate_over_levels(list(results.values()), list(level_of.values()))
         interval = "-" if rate.interval is None else "{:.3f} - {:.3f}".format(*rate.interval)
         line = f"{name:<28}{len(results):>9}{rate.levels:>8}{rate.mean:>9.3f}   {interval:<13}"
-        greedy = "greedy" in name
-        if len(results.keys() & before.keys()) > 1 and not greedy:
+        if len(results.keys() & before.keys()) > 1 and "greedy" not in name:
             count, mean, low, high = paired_by_level(results, before, level_of.__getitem__)
             line += f"    {mean:+.3f}" + f" ({low:+.3f} to {high:+.3f})" * (rate.levels > 1)
             line += f" on {count} episodes" * (count < len(results))
         lines.append(line.rstrip())
-        lines += [f"  {note}" for note in notes_on_levels(rate.levels, rate.settled if greedy else None)]
         before = results
     return "\n".join(lines) if len(lines) > 1 else ""

@@ -2,8 +2,7 @@
 
 1. An episode stands in its file whole or not at all; half a line, left by a full disk or a kill, is cut off later.
 2. A second process is refused, and what was played with other settings.
-3. Nothing outside the directory is written: one that holds a link is refused.
-4. A failed episode is written down with its reason, counts for nobody, and is played again by the same command.
+3. A failed episode is written down with its reason, counts for nobody, and is played again by the same command.
 """
 
 from __future__ import annotations
@@ -20,20 +19,24 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
+from rllib_lmgame.algorithms.games import found_beside
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.base.json_files import read_mapping, write_json
+from rllib_lmgame.base.json_files import first_difference, read_mapping, write_json
 from rllib_lmgame.base.lock import locked
 from rllib_lmgame.base.storage import expanded
+from rllib_lmgame.base.text import one_line, shown
 from rllib_lmgame.datasets.files import records_of
 from rllib_lmgame.envs.contract.session import GameSession
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.rollouts.episode_log import EpisodeLog
+from rllib_lmgame.rollouts.game_calls import abandon, open_session
 from rllib_lmgame.rollouts.options import TextRolloutOptions
 from rllib_lmgame.rollouts.plans import AgentAssignment, EpisodePlan
 from rllib_lmgame.rollouts.play import PlayedEpisode, Sessions, play_one
 from rllib_lmgame.rollouts.players import Player, take_seats
 from rllib_lmgame.rollouts.records import Failure, GameConfig
-from rllib_lmgame.rollouts.seats import Seat
+from rllib_lmgame.rollouts.seats import EpisodeFailed, Seat
+from rllib_lmgame.rollouts.sources import Roles
 
 FAILURES_FILE = "failures.jsonl"
 MAX_SETTINGS_BYTES = 4_000_000
@@ -132,14 +135,7 @@ class RecordDirectory:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Keep other processes out while inside.
-
-        Raises: ConfigError: if another is in, or the directory holds a link or anything else but plain files.
-        """
-        for entry in self.path.iterdir():
-            if entry.is_symlink() or not entry.is_file():
-                why = f"{entry} is a link or no file; the directory of a {self.what} holds files alone"
-                raise ConfigError("--out", why)
+        """Keep other processes out while inside. Raises: ConfigError: if another is in."""
         taken = f"another process plays the {self.what} in {self.path}"
         with locked(self.path, "--out", taken, "name another directory, or wait for its end"):
             yield
@@ -182,7 +178,7 @@ class RecordDirectory:
             try:
                 yield read(record)
             except NOT_READ as error:
-                why = f"no record of an episode of this {self.what} ({error!r})"
+                why = f"no record of an episode of this {self.what} ({one_line(shown(error, 200))})"
                 raise ConfigError("--out", f"{where}: {why}") from None
 
     def add(self, record: Mapping[str, Any], *, failed: bool = False) -> None:
@@ -204,17 +200,23 @@ def _cut_after_last_line(path: Path) -> None:
             file.truncate(end)
 
 
-def difference(there: Any, wanted: Any, where: str = "") -> str | None:
+def difference(there: Any, wanted: Any) -> str | None:
     """The first thing in which two values of plain data differ, in words; ``None`` if they are the same."""
-    if isinstance(there, dict) and isinstance(wanted, dict):
-        for key in [*wanted, *(key for key in there if key not in wanted)]:
-            place = f"{where}.{key}" if where else str(key)
-            if key not in there:
-                return f"{place} was not given, now it is"
-            if key not in wanted:
-                return f"{place} was given, now it is not"
-            found = difference(there[key], wanted[key], place)
-            if found is not None:
-                return found
+    if (found := first_difference(there, wanted)) is None:
         return None
-    return None if there == wanted else f"{where} was {there!r}, now it is {wanted!r}"
+    path, before, now = found
+    return f"{'.'.join(path)} was {shown(before)}, now it is {shown(now)}"
+
+
+async def roles_of(game: GameConfig, timeout_s: float, flag: str, *, beside: bool = True) -> Roles:
+    """The roles of a game. Raises: ConfigError: it cannot be built, or what it needs ``beside`` it is not there."""
+    try:
+        if beside:
+            await asyncio.to_thread(found_beside, game)
+        session = await open_session(game, timeout_s)
+    except ConfigError as error:
+        raise ConfigError(flag, f"{game.env}: {error}") from None
+    except EpisodeFailed as failure:
+        raise ConfigError(flag, str(failure)) from None
+    abandon(session)
+    return dict(session.roles)

@@ -49,7 +49,7 @@ def open_checkpoint(path: str | Path, *, trust: bool = False) -> tuple[Path, LMG
     if not trained:
         raise CheckpointError(f"{directory / CONFIG_FILE} names no policy that was trained")
     for policy in trained:
-        files = saved_model(directory, config, policy)
+        files = hf_directory(directory, policy, trained)
         problem = model_problem(files)
         if problem is None and not trust and (code := code_problem(files)):
             problem = f"{code}; pass {TRUST_FLAG} if you trust whoever made it"
@@ -58,15 +58,10 @@ def open_checkpoint(path: str | Path, *, trust: bool = False) -> tuple[Path, LMG
     return directory, config
 
 
-def saved_model(checkpoint: Path, config: LMGameConfig, policy: str) -> Path:
-    """Directory of a trained policy's model."""
-    return hf_directory(checkpoint, policy, config.trained_policies())
-
-
 def model_of(checkpoint: Path, config: LMGameConfig, policy: str) -> ModelFiles:
-    """Files of the model that plays as ``policy``: trained (:func:`saved_model`), or never trained."""
+    """Files of the model that plays as ``policy``: trained, or never trained."""
     if config.run.is_trained(policy):
-        return ModelFiles(str(saved_model(checkpoint, config, policy)))
+        return ModelFiles(str(hf_directory(checkpoint, policy, config.trained_policies())))
     from rllib_lmgame.algorithms.models import initial_model
 
     return initial_model(config, policy)

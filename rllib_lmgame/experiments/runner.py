@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
+from rllib_lmgame.algorithms.checkpoints.background import EVERY
 from rllib_lmgame.algorithms.checkpoints.paths import check_resuming, find_checkpoint
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import values_of
@@ -41,6 +42,7 @@ from rllib_lmgame.experiments.run.callbacks import (
     ProgressFile,
     ResultFile,
     WaitingCallback,
+    WholeCheckpoints,
     handled_signals,
     oom_is_a_failure,
     watched,
@@ -87,15 +89,11 @@ def _locked(directory: str) -> AbstractContextManager[None]:
 
 
 def check_resumed(checked: Sequence[CheckedExperiment], options: RunOptions) -> None:
-    """Print notices about experiments to resume, before anything of them is touched.
-
-    Raises: ConfigError: nothing to resume, or a setting differs; CheckpointError: others can have written it.
-    """
+    """Raises: ConfigError: nothing to resume, or a setting differs; CheckpointError: others can have written it."""
     _check_started(checked, options)
     for experiment in checked if options.resume else ():
         check_resuming(experiment_directory(experiment.spec), options.trust_checkpoint)
-        for line in check_unchanged(experiment.spec):
-            print(f"note: {line}", file=sys.stderr)
+        check_unchanged(experiment.spec)
 
 
 def _check_started(checked: Sequence[CheckedExperiment], options: RunOptions) -> None:
@@ -134,7 +132,9 @@ def _run_all(checked: Sequence[CheckedExperiment], options: RunOptions) -> int:
 
 def _run_each(checked: Sequence[CheckedExperiment], options: RunOptions, summaries: list[TrialSummary]) -> None:
     since = options.started
-    for experiment in checked:
+    for number, experiment in enumerate(checked, 1):
+        if len(checked) > 1:
+            print(f"{experiment.spec.name}: experiment {number} of {len(checked)}", flush=True)
         INTERRUPTION.begin_experiment()
         with experiment.spec.source.attached(), oom_is_a_failure():
             try:
@@ -175,12 +175,15 @@ def _run_one(experiment: CheckedExperiment, options: RunOptions, since: float) -
     else:
         save_settings(spec)
         restored = settings.restore and find_checkpoint(settings.restore)
-    every = tune.ResumeConfig.ResumeType.RESUME
+    every, checkpoints = tune.ResumeConfig.ResumeType.RESUME, values_of(spec.checkpoint)
+    config = to_tune(with_paths_of_here(spec.config, experiment.algorithm.entry))
+    if checkpoints.pop("asynchronous") and experiment.algorithm.own:
+        config[EVERY] = checkpoints.pop("checkpoint_frequency")
     names = MetricNames(named_metrics(spec) if experiment.algorithm.own else {}, INTERRUPTION.end_at_once)
     analysis = tune.run(
         experiment.algorithm.name,
         name=spec.name,
-        config=to_tune(with_paths_of_here(spec.config, experiment.algorithm.entry)),
+        config=config,
         storage_path=settings.storage_path and absolute(settings.storage_path),
         resume_config=resumption and tune.ResumeConfig(unfinished=every, errored=every),
         stop=settings.stop,
@@ -189,7 +192,7 @@ def _run_one(experiment: CheckedExperiment, options: RunOptions, since: float) -
         scheduler=make_scheduler(settings.scheduler, wrap=lambda cls: watched(cls, resumption and resumption.take)),
         search_alg=make_searcher(spec),
         max_concurrent_trials=spec.search.max_concurrent_trials if spec.search.type else None,
-        checkpoint_config=tune.CheckpointConfig(**values_of(spec.checkpoint)),
+        checkpoint_config=tune.CheckpointConfig(**checkpoints),
         max_failures=settings.max_failures,
         callbacks=[*([resumption] if resumption else []), names, *_callbacks(experiment, options, since)],
         trial_dirname_creator=trial_directory_name,
@@ -217,7 +220,7 @@ def _is_started(experiment: CheckedExperiment) -> bool:
 
 def _callbacks(experiment: CheckedExperiment, options: RunOptions, since: float) -> list[Any]:
     own = [ResultFile(), ProgressFile(), WaitingCallback(request_of(experiment), asked_by(experiment))]
-    callbacks = [*make_callbacks(experiment.spec.options.callbacks), *own]
+    callbacks = [WholeCheckpoints(), *make_callbacks(experiment.spec.options.callbacks), *own]
     with suppress(ImportError):  # Tune says that tensorboardX is not there.
         callbacks.append(TensorBoardFile())
     if options.verbosity == 0:
@@ -241,9 +244,7 @@ def trial_directory_name(trial: Any) -> str:
 def _report(experiment: CheckedExperiment, summaries: list[TrialSummary]) -> None:
     if experiment.spec.options.report is None:
         return
-    began = time.monotonic()
     load_report(experiment.spec.options.report)(summaries)
-    print(f"report took {time.monotonic() - began:.0f} s", flush=True)
 
 
 def with_paths_of_here(config: Mapping[str, Any], entry: AlgorithmEntry | None) -> dict[str, Any]:

@@ -101,6 +101,7 @@ class CheckpointOptions(Group):
 
     checkpoint_frequency: int = option(0, "Iterations between checkpoints; 0 keeps only the one at the end.", ge=0)
     checkpoint_at_end: bool = option(True, "Save a checkpoint when the trial ends.")
+    asynchronous: bool = option(False, "Hash and copy those between iterations while training goes on.")
     num_to_keep: int | None = option(None, "Checkpoints kept; null keeps all.", ge=1)
     checkpoint_score_attribute: str | None = option(
         None, "Metric the kept checkpoints are chosen by; null keeps the newest."
@@ -142,6 +143,7 @@ class ExperimentOptions(Group):
     storage_path: str | None = option(None, "Directory or URI for results; null is `~/ray_results`.")
     max_failures: int = option(0, "Restarts of a failed trial from its last checkpoint; -1 without limit.", ge=-1)
     restore: str | None = option(None, "Checkpoint to start from.")
+    env_vars: dict[str, str | int] = option({}, "Environment variables of all processes of the run, on every node.")
     time_budget_s: float | None = option(None, "Wall-clock limit of the experiment in seconds.", gt=0)
     scheduler: str | dict[str, Any] | None = option(
         None,
@@ -160,7 +162,11 @@ class ExperimentOptions(Group):
 MAX_NAME = 200
 """Bytes of an experiment's name; file systems take 255, and later runs add a number."""
 
-MAPPINGS = ("config", "stop", "checkpoint_config", "search")
+OF_OTHERS = ("actor_rollout_ref", "rollout", "trainer", "training")
+"""At the top of files of verl, GRL, AgentGym-RL and MRLM."""
+COMING_FROM = "docs/coming-from.md says what the keys of GRL, verl, MRLM and others are here"
+
+MAPPINGS = ("config", "stop", "checkpoint_config", "search", "env_vars")
 """Settings that are mappings; null is an empty one."""
 
 
@@ -213,6 +219,9 @@ def make_spec(name: str, settings: Mapping[str, Any], source: Source) -> Experim
             options = _move_env(options, source)
         spec = ExperimentSpec(name, options, source, wrong)
         _ = (spec.checkpoint, spec.search)
+        for key, value in options.env_vars.items():
+            if not key or "=" in key or "\0" in f"{key}{value}":
+                raise ConfigError("env_vars", f"no environment holds {shown(f'{key}={value}')}")
     except ConfigError as error:
         raise source.attach(ConfigError.together([*wrong, error])) from None
     check_name(name, source.locate(""))
@@ -244,6 +253,10 @@ def make_specs(experiments: Mapping[str, Any], source: Source) -> list[Experimen
     known = set(ExperimentOptions.model_fields)
     if "run" in experiments and set(experiments) & known:
         raise source.error("run", "stands at the top of the file; put the settings below a name: `my-experiment:`")
+    inner = {key: name for name, each in experiments.items() if isinstance(each, Mapping) for key in each}
+    theirs = next((key for key in OF_OTHERS if key in experiments), inner.get("agent_type"))
+    if theirs is not None and "run" not in inner:
+        raise source.error(theirs, f"is of another system's file; {COMING_FROM}")
     return [make_spec(str(name), settings, source.scoped(str(name))) for name, settings in experiments.items()]
 
 

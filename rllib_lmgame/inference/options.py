@@ -6,7 +6,7 @@ import os
 from typing import Annotated, Any, ClassVar, Literal
 
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.base.group import Group, Scheduled, option, tag
+from rllib_lmgame.base.group import REQUIRED, Group, Scheduled, option, tag
 from rllib_lmgame.base.plugin import import_path
 from rllib_lmgame.base.registry import ENGINES, check_call
 from rllib_lmgame.base.threads import AUTO, MOST_THREADS, threads_here
@@ -37,6 +37,7 @@ class Engine(Group):
         plays_values: It adds action values to the logits of a policy that has them beside its weights.
         plays_value_backbone: Also values that have a backbone of their own.
         copies_tied_head: It keeps a second copy of a head that is the input embedding, on a CPU.
+        outside: Its process is none of the run's, so that it takes no memory of it and keeps its weights.
         process_mib: MiB of its empty process, measured on CPU; CUDA contexts take about as much of the GPU.
     """
 
@@ -49,6 +50,7 @@ class Engine(Group):
     plays_values: ClassVar[bool] = False
     plays_value_backbone: ClassVar[bool] = False
     copies_tied_head: ClassVar[bool] = False
+    outside: ClassVar[bool] = False
     process_mib: ClassVar[float] = 600.0
 
     def engine_class(self, key: str = ENGINES.key) -> Any:
@@ -60,6 +62,10 @@ class Engine(Group):
         takes = f"an engine is made as (model_dir, options, *, {', '.join(made_of)})"
         check_call(cls, self.implementation, key, takes, None, None, **made_of)
         return cls
+
+    def returns_routes(self, options: InferenceOptions, constrained: bool = False) -> bool:
+        """Whether it tells the experts of each token, also if replies are ``constrained`` to legal moves."""
+        return False
 
     def variables(self, options: InferenceOptions) -> dict[str, str]:
         """Environment of the engine's process, before it imports anything."""
@@ -78,14 +84,22 @@ class VLLM(Engine):
     copies_tied_head = True
     process_mib = 1200.0
 
+    def returns_routes(self, options: InferenceOptions, constrained: bool = False) -> bool:
+        """Its present runner does, of what its prefix cache holds."""
+        present = self.variables(options).get("VLLM_USE_V2_MODEL_RUNNER") != "0"
+        return present and options.enable_prefix_caching and not constrained
+
     def variables(self, options: InferenceOptions) -> dict[str, str]:
         values = super().variables(options) | {
             "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-            "VLLM_USE_V2_MODEL_RUNNER": "0",  # the second runner has another interface for logits processors
             "VLLM_NO_USAGE_STATS": "1",
             "DO_NOT_TRACK": "1",
             "VLLM_LOGGING_LEVEL": os.environ.get("VLLM_LOGGING_LEVEL", "ERROR"),
         }
+        if not options.schedules_ahead:
+            values["VLLM_USE_V2_MODEL_RUNNER"] = "0"  # the second runner has another interface for logits processors
+        if options.batch_invariant:
+            values["VLLM_BATCH_INVARIANT"] = "1"
         if not options.on_gpu:
             values["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"
             if options.enforce_eager is not False:
@@ -100,6 +114,33 @@ class Transformers(Engine):
     implementation = "rllib_lmgame.inference.engines.transformers_engine:TransformersEngine"
     plays_values = True
     plays_value_backbone = True
+
+    def returns_routes(self, options: InferenceOptions, constrained: bool = False) -> bool:
+        return True
+
+
+class Server(Engine):
+    """A vLLM server outside of the run, which holds the weights of one policy."""
+
+    type: str = tag("server", "Its name.")
+    url: str = option(REQUIRED, "Its address, `http://HOST:PORT`.")
+    weights_dir: str | None = option(
+        None, "Directory that server and engines see: `object_store` writes weights there.", path=True
+    )
+    implementation = "rllib_lmgame.inference.engines.server_engine:ServerEngine"
+    over_devices = True
+    outside = True
+
+
+ONLINE_QUANTIZATION = ("fp8_per_tensor", "fp8_per_channel", "fp8_per_block", "mxfp8")
+"""Forms that vLLM makes of plain weights, and so of each push."""
+
+
+class NGram(Group):
+    """Proposes the tokens behind an earlier occurrence of the last tokens; one step checks all of them."""
+
+    num_tokens: int = option(4, "Tokens proposed at once.", ge=1, le=128)
+    match: int = option(3, "Last tokens that must have occurred before.", ge=1, le=128)
 
 
 class InferenceOptions(Group):
@@ -122,6 +163,16 @@ class InferenceOptions(Group):
     max_num_seqs: int = option(256, "Most sequences generated at once.", ge=1, le=65_536)
     max_num_batched_tokens: int | None = option(None, "Most tokens in one engine step.", ge=1, le=20_000_000)
     enable_prefix_caching: bool = option(True, "Reuse the key-value cache of shared prefixes.")
+    async_scheduling: bool | None = option(
+        None, "Schedule a step during the one before; null: on GPUs, unless decoding is constrained."
+    )
+    quantization: str | None = option(
+        None,
+        "vLLM's quantization of the engine's weights, repeated at each push; the learner keeps its own.",
+        choices=(*ONLINE_QUANTIZATION, None),
+    )
+    speculative: NGram | None = option(None, "Speculative decoding by n-grams; `{}` turns it on.")
+    batch_invariant: bool = option(False, "Kernels that give the same bits in any batch, on GPUs; slower.")
     enforce_eager: bool | None = option(None, "No CUDA graphs or compilation; null: true on CPU, false on GPU.")
     num_threads: int | Literal["auto"] = option(
         AUTO, "CPU threads of each engine (on CPU); `auto` divides the trial's cores.", ge=1, le=MOST_THREADS
@@ -135,6 +186,9 @@ class InferenceOptions(Group):
     weight_transport: str = option(
         "object_store", "How new weights reach the engines.", choices=("object_store", "nccl", "ipc")
     )
+    router_replay: bool = option(
+        True, "Learners send each token of a mixture of experts to the experts of the engine, where it tells them."
+    )
     adapters: bool = option(False, "One base in an engine, and an adapter for each policy and league member.")
     request_timeout_s: float = option(600.0, "Longest wait for one reply.", gt=0)
     start_timeout_s: float = option(900.0, "Longest wait for an engine to come up.", gt=0)
@@ -144,6 +198,20 @@ class InferenceOptions(Group):
     def on_gpu(self) -> bool:
         """Whether the engines are given GPUs."""
         return self.num_gpus_per_engine > 0
+
+    @property
+    def schedules_ahead(self) -> bool:
+        """Whether vLLM's present runner schedules asynchronously, for which nothing may be constrained."""
+        return self.on_gpu and self.async_scheduling is not False
+
+    @property
+    def decodes_choices(self) -> bool:
+        """Whether replies may be constrained to choices."""
+        return not self.schedules_ahead and self.speculative is None
+
+    def constrained(self, constrained: bool) -> InferenceOptions:
+        """The options of engines whose replies are ``constrained`` to legal moves, or not."""
+        return self.model_copy(update={"async_scheduling": False}) if constrained else self
 
     @property
     def threads(self) -> int:

@@ -59,6 +59,7 @@ class GenerationRequest:
         scored: If given, nothing is sampled: the reply is these tokens, with the model's log-probabilities at
             temperature 1 over the whole vocabulary.
         adapter: Which of an engine's adapters replies. It does not travel: a client asks for one alone.
+        routes_from: If given, the experts of tokens from this place of the prompt on are wanted.
     """
 
     request_id: str
@@ -67,6 +68,11 @@ class GenerationRequest:
     choices: tuple[tuple[int, ...], ...] | None = None
     scored: tuple[int, ...] | None = None
     adapter: str | None = None
+    routes_from: int | None = None
+
+
+Versions = tuple[tuple[int, int], ...]
+"""Number of a token in its reply, and the version of the weights that sampled it and those behind it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +83,11 @@ class Generation:
         response_ids: int32 ``[tokens]``, the stop token included if there was one.
         logprobs: float32 ``[tokens]``, of each token under the distribution it was sampled from.
         stop_reason: ``EOS`` (a stop token or text), ``MAX_TOKENS``, or ``ENGINE_ERROR`` with a message in ``error``.
-        policy_version: Version of the weights that sampled every token.
+        policy_version: Version of the weights that sampled the first token.
+        later_versions: Where the weights changed in flight: the first token and the version of each other stretch.
         allowed: What each token was chosen among, if there were choices. Who asked fills it in, not the engine.
+        routed_experts: uint8 or uint16 ``[n, layers, k]``, of tokens from ``routes_from`` on but for the last one,
+            which the engine has not computed. ``None``: it has no experts, or does not tell.
     """
 
     request_id: str
@@ -88,6 +97,8 @@ class Generation:
     policy_version: int = 0
     error: str | None = None
     allowed: AllowedTokens | None = None
+    routed_experts: np.ndarray | None = None
+    later_versions: Versions = ()
 
 
 @dataclass
@@ -211,18 +222,19 @@ def encode_requests(requests: Sequence[GenerationRequest]) -> Packed:
         index,
         choices,
         scored,
+        [r.routes_from for r in requests],
     )
 
 
 def decode_requests(packed: Packed) -> list[GenerationRequest]:
-    """Undo :func:`encode_requests`."""
-    request_ids, lengths, prompts, fields, index, choices, scored = packed
+    request_ids, lengths, prompts, fields, index, choices, scored, routes = packed
     specs = [SamplingSpec(*values) for values in fields]
     tokens = np.frombuffer(prompts, np.int64).tolist()
     requests, start = [], 0
     for i, (request_id, length) in enumerate(zip(request_ids, lengths, strict=True)):
         prompt = tokens[start : start + length]
-        requests.append(GenerationRequest(request_id, prompt, specs[index[i]], choices.get(i), scored.get(i)))
+        own = (specs[index[i]], choices.get(i), scored.get(i))
+        requests.append(GenerationRequest(request_id, prompt, *own, routes_from=routes[i]))
         start += length
     return requests
 
@@ -237,18 +249,19 @@ def encode_generations(generations: Sequence[Generation]) -> Packed:
         bytes(_REASON_INDEX[g.stop_reason] for g in generations),
         [g.policy_version for g in generations],
         {i: g.error for i, g in enumerate(generations) if g.error is not None},
+        {i: g.routed_experts for i, g in enumerate(generations) if g.routed_experts is not None},
+        {i: g.later_versions for i, g in enumerate(generations) if g.later_versions},
     )
 
 
 def decode_generations(packed: Packed) -> list[Generation]:
     """Undo :func:`encode_generations`. The arrays of one message share memory."""
-    request_ids, lengths, ids, logprobs, reasons, versions, errors = packed
+    request_ids, lengths, ids, logprobs, reasons, versions, errors, routes, later = packed
     all_ids, all_logprobs = np.frombuffer(ids, np.int32), np.frombuffer(logprobs, np.float32)
     generations, start = [], 0
     for i, (request_id, length) in enumerate(zip(request_ids, lengths, strict=True)):
         part, start = slice(start, start + length), start + length
-        reason = _REASONS[reasons[i]]
-        generations.append(
-            Generation(request_id, all_ids[part], all_logprobs[part], reason, versions[i], errors.get(i))
-        )
+        own = (all_ids[part], all_logprobs[part], _REASONS[reasons[i]], versions[i], errors.get(i))
+        more = {"routed_experts": routes.get(i), "later_versions": later.get(i, ())}
+        generations.append(Generation(request_id, *own, **more))
     return generations

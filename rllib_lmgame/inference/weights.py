@@ -1,7 +1,7 @@
 """Weights on their way from a learner to the engines: one buffer with its layout and checksum, and how it gets there.
 
 ``object_store`` shares the buffer through Ray and copies it once to every other node; it works everywhere. ``nccl`` and
-``ipc`` go from GPU to GPU through vLLM's weight-transfer engines, pushed by the learner that holds the tensors.
+``ipc`` go from GPU to GPU through vLLM's weight-transfer engines, pushed by the learners that hold the tensors.
 
 A *state* is a mapping from the names in a model's Hugging Face checkpoint to numpy arrays or torch tensors. bfloat16,
 which numpy does not know, travels as its bytes with the dtype's name beside it.
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import math
 import socket
 import tempfile
 import threading
@@ -19,6 +20,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -34,11 +36,15 @@ if TYPE_CHECKING:
 
 ALIGNMENT = 64
 """Bytes every tensor's offset is a multiple of."""
+CHECKED_EVERY = 16
+"""Of a learner's pushes through the object store one is compared by checksums, which take seconds for 7 B."""
+PART_BYTES = 512 << 20
+"""Weights that go in parts are in one buffer of this size at a time, or of the largest tensor."""
 
 
 @dataclass(frozen=True)
 class WeightBundle:
-    """All weights in one contiguous buffer, uint8 ``[bytes]``, with the sender's :func:`state_checksum`.
+    """All weights in one contiguous buffer, uint8 ``[bytes]``, with the sender's :func:`state_checksum` or none.
 
     Of each tensor: names, shapes, dtypes (``float32``, ``bfloat16``, ...), offsets in bytes.
     """
@@ -51,13 +57,11 @@ class WeightBundle:
     version: int
     checksum: str
 
-    @property
-    def num_bytes(self) -> int:
-        return int(self.buffer.nbytes)
 
-
-def pack_state(state: Mapping[str, Any], version: int, like: Mapping[str, Any] | None = None) -> WeightBundle:
-    """Copy ``state`` into one buffer, tensor by tensor, and compute its checksum.
+def pack_state(
+    state: Mapping[str, Any], version: int, like: Mapping[str, Any] | None = None, checked: bool = True
+) -> WeightBundle:
+    """Copy ``state`` into one buffer, tensor by tensor; where it is to be ``checked``, compute its checksum.
 
     ``like`` has tensors of the same sizes in the same order, where those of ``state`` are made when they are read.
     """
@@ -79,7 +83,7 @@ def pack_state(state: Mapping[str, Any], version: int, like: Mapping[str, Any] |
         offsets=tuple(offsets),
         buffer=buffer,
         version=version,
-        checksum=_checksum(arrays),
+        checksum=_checksum(arrays) if checked else "",
     )
 
 
@@ -106,16 +110,11 @@ class AdapterBundle:
         files = tuple((name, (directory / name).read_bytes()) for name in ADAPTER_FILES)
         return cls(files, base, version, _files_digest(files))
 
-    @property
-    def num_bytes(self) -> int:
-        return sum(len(content) for _, content in self.files)
-
     def digest(self) -> str:
         """Hash of the files as they are here: the checksum, if they are those that were read."""
         return _files_digest(self.files)
 
     def write(self, directory: Path) -> None:
-        """Undo :meth:`read`."""
         for name, content in self.files:
             (directory / name).write_bytes(content)
 
@@ -146,13 +145,12 @@ class SharedBundle:
 
     reference: Any
     checksum: str
-    num_bytes: int
 
     @classmethod
     def put(cls, bundle: WeightBundle | AdapterBundle) -> SharedBundle:
         import ray
 
-        return cls(ray.put(bundle), bundle.checksum, bundle.num_bytes)
+        return cls(ray.put(bundle), bundle.checksum)
 
 
 def unpack_state(bundle: WeightBundle) -> dict[str, torch.Tensor]:
@@ -217,7 +215,6 @@ def not_finite(state: Mapping[str, torch.Tensor]) -> str | None:
 
 
 def _as_bytes(value: Any) -> tuple[np.ndarray, tuple[int, ...], str]:
-    """Bytes uint8 ``[n]``, shape and dtype name of an array or tensor."""
     if isinstance(value, np.ndarray):
         array = np.ascontiguousarray(value)
         return array.reshape(-1).view(np.uint8), tuple(value.shape), str(value.dtype)
@@ -241,16 +238,6 @@ State = Mapping[str, Any] | WeightBundle | AdapterBundle | SharedBundle
 """
 
 
-@dataclass(frozen=True)
-class PushResult:
-    """What a push did; ``checksum`` is empty over devices, ``lost`` names engines that died meanwhile."""
-
-    seconds: float
-    num_bytes: int
-    checksum: str
-    lost: tuple[str, ...] = ()
-
-
 def push_shared(
     engines: Mapping[str, Any],
     shared: SharedBundle,
@@ -258,21 +245,20 @@ def push_shared(
     timeout_s: float,
     adapter: str | None = None,
     more: bool = False,
-) -> PushResult:
-    """Send weights through Ray to all ``engines`` (name to actor handle) at once.
+) -> list[str]:
+    """Send weights through Ray to all ``engines`` (name to actor handle) at once; names those that died meanwhile.
 
     ``adapter``: which one of the engines is replaced; ``more``: others follow at once.
 
     Raises: WeightUpdateError: naming an engine that did not take them; TimeoutError: naming those without an answer.
     """
-    began = time.perf_counter()
     rest = () if adapter is None else (adapter, more)
     calls = {name: engine.update_weights.remote(shared.reference, version, *rest) for name, engine in engines.items()}
     answers, lost = gather(calls, timeout_s, f"take weights version {version}")
     wrong = [name for name, checksum in answers.items() if checksum != shared.checksum]
     if wrong:
         raise WeightUpdateError(f"{', '.join(wrong)} loaded other weights than were sent (checksum {shared.checksum})")
-    return PushResult(time.perf_counter() - began, shared.num_bytes, shared.checksum, tuple(lost))
+    return lost
 
 
 def share(state: State, version: int) -> SharedBundle:
@@ -283,10 +269,11 @@ def share(state: State, version: int) -> SharedBundle:
 
 
 class DevicePush:
-    """Sends tensors from GPU to GPU by vLLM's trainer-side engine: ``nccl`` broadcasts, ``ipc`` passes handles between
-    processes on one GPU. Untested: written against vLLM 0.32 without a GPU at hand. It can be pickled until it is used.
+    """Sends tensors from GPU to GPU by vLLM's trainer-side engine, in parts: ``nccl`` broadcasts them from the first
+    learner, ``ipc`` passes handles of each learner's part to the engines on its GPU. Written against vLLM 0.32 without
+    a GPU at hand. It can be pickled until it is used.
 
-    Push from the process that holds the tensors (the learner; with several, from rank 0 after gathering).
+    Every learner calls it with the same tensors in the same order; the first one talks to the engines.
 
     1. The group of processes is formed at the first push, and again after an engine was started again or a push failed.
     2. A push ends: with an error if an engine fails or the time is over. What waits for a process that died cannot be
@@ -299,54 +286,53 @@ class DevicePush:
         self.names, self.options = list(names), options
         self._members: dict[str, str] = {}
         self._trainer: Any = None
+        self._source = _StateSource()
 
-    def __call__(self, state: Mapping[str, Any], version: int) -> PushResult:
-        """Send ``state`` (Hugging Face named tensors on this process's device) as ``version`` to all engines.
+    def __call__(self, state: Mapping[str, Any], version: int, rank: int = 0, device: Any = "cpu") -> None:
+        """Send ``state`` (Hugging Face named tensors, read in order and perhaps made by all learners together) as
+        ``version`` to all engines, from the ``rank``-th learner's ``device``.
 
         Raises: WeightUpdateError: an engine failed; TimeoutError: the time is over.
         """
         import ray
 
-        began, timeout_s = time.perf_counter(), self.options.start_timeout_s
-        engines = {name: ray.get_actor(name) for name in self.names}
+        timeout_s = self.options.start_timeout_s
+        engines = {name: ray.get_actor(name) for name in self.names} if rank == 0 else {}
         client = _SyncClient(engines, version, self.options.tensor_parallel_size, timeout_s)
         members = client.incarnations()
         trainer, self._trainer = self._trainer if members == self._members else None, None
-        device = next(iter(state.values())).device
-        sent = _in_thread(lambda: self._send(trainer, client, state), device)
+        self._source.state = state
+        sent = _in_thread(lambda: self._send(trainer, client, rank), device)
         try:
             done, _ = wait([sent, client.failure], timeout=timeout_s, return_when=FIRST_COMPLETED)
             if not done:
-                raise TimeoutError(
-                    f"weights version {version} did not reach {', '.join(engines)} within {timeout_s:g} s"
-                )
+                late = ", ".join(engines) or "the engines, as far as the first learner says"
+                raise TimeoutError(f"weights version {version} did not reach {late} within {timeout_s:g} s")
             self._trainer = (client.failure if client.failure in done else sent).result()
         except BaseException:
             for engine in engines.values():
                 engine.abandon_device_update.remote()
             raise
-        self._members = members
-        num_bytes = sum(t.numel() * t.element_size() for t in state.values())
-        return PushResult(time.perf_counter() - began, num_bytes, "")
+        self._members, self._source.state = members, {}
 
-    def _send(self, trainer: Any, client: _SyncClient, state: Mapping[str, Any]) -> Any:
-        """Send over ``trainer``, or one that is connected first; returns it."""
-        trainer = trainer or self._connect(client, _StateSource())
-        trainer.client, trainer.source.state = client, state
+    def _send(self, trainer: Any, client: _SyncClient, rank: int) -> Any:
+        trainer = trainer or self._connect(client, self._source, rank)
+        trainer.client = client
         trainer.send_weights()
-        trainer.source.state = {}
         return trainer
 
-    def _connect(self, client: _SyncClient, source: _StateSource) -> Any:
+    def _connect(self, client: _SyncClient, source: _StateSource, rank: int) -> Any:
+        parts: dict[str, Any] = {"packed": True, "packed_buffer_size_bytes": max(PART_BYTES, *source.sizes())}
         if self.options.weight_transport == "ipc":
             from vllm.distributed.weight_transfer.ipc_engine import IPCTrainerInitInfo, IPCTrainerWeightTransferEngine
 
-            return IPCTrainerWeightTransferEngine.trainer_init(IPCTrainerInitInfo(rank=0), client=client, source=source)
+            ipc = IPCTrainerInitInfo(rank=rank, **parts)
+            return IPCTrainerWeightTransferEngine.trainer_init(ipc, client=client, source=source)
         from vllm.distributed.weight_transfer.nccl_engine import NCCLTrainerInitInfo, NCCLTrainerWeightTransferEngine
 
         address, port = _free_address()
-        info = NCCLTrainerInitInfo(master_address=address, master_port=port, world_size=1 + client.num_workers, rank=0)
-        return NCCLTrainerWeightTransferEngine.trainer_init(info, client=client, source=source)
+        nccl = NCCLTrainerInitInfo(address, port, world_size=1 + client.num_workers, rank=rank, **parts)
+        return NCCLTrainerWeightTransferEngine.trainer_init(nccl, client=client, source=source)
 
 
 def gather(calls: Mapping[str, Any], timeout_s: float, doing: str) -> tuple[dict[str, Any], list[str]]:
@@ -448,7 +434,7 @@ def _in_thread(function: Callable[[], Any], device: Any) -> Future[Any]:
         import torch
 
         try:
-            if device.type == "cuda":  # each thread has its own present device and its own gradient mode
+            if torch.device(device).type == "cuda":  # each thread has its own present device and gradient mode
                 torch.cuda.set_device(device)
             with torch.no_grad():
                 result.set_result(function())
@@ -461,14 +447,22 @@ def _in_thread(function: Callable[[], Any], device: Any) -> Future[Any]:
 
 @dataclass
 class _StateSource:
-    """vLLM's ``WeightSource`` over a mapping of tensors that is replaced before each push."""
+    """vLLM's ``WeightSource`` over tensors that are replaced before each push, and are read once more at the first."""
 
     state: Mapping[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def like(self) -> list[tuple[str, Any, tuple[int, ...]]]:
+        """Name, dtype and shape of each."""
+        return [(name, tensor.dtype, tuple(tensor.shape)) for name, tensor in self.state.items()]
+
+    def sizes(self) -> list[int]:
+        return [math.prod(shape) * dtype.itemsize for _, dtype, shape in self.like]
 
     def metadata(self) -> list[Any]:
         from vllm.distributed.weight_transfer import ParamMeta
 
-        return [ParamMeta(name, tensor.dtype, tuple(tensor.shape)) for name, tensor in self.state.items()]
+        return [ParamMeta(*each) for each in self.like]
 
     def __iter__(self) -> Iterator[tuple[str, Any]]:
         return iter(self.state.items())

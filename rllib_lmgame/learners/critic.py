@@ -84,7 +84,6 @@ class Critic:
         }
 
     def save(self, directory: Path) -> None:
-        """Write the sums of a fit that is not finished."""
         if self.sums:
             parts = [(f"{part}.{name}", getattr(self.sums[part], name)) for part in self.sums for name in Sums._fields]
             save_tensors({name: torch.from_numpy(array) for name, array in parts}, directory / SUMS_FILE)

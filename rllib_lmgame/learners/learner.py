@@ -6,11 +6,12 @@ What an update does to one policy stands in :meth:`LMGameLearner._update_module`
 
 from __future__ import annotations
 
+import itertools
 import math
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,12 +23,13 @@ from ray.rllib.algorithms.ppo.torch.ppo_torch_learner import PPOTorchLearner
 from ray.rllib.utils.metrics import NUM_ENV_STEPS_SAMPLED_LIFETIME
 from ray.rllib.utils.schedules.scheduler import Scheduler
 
-from rllib_lmgame.inference.weights import AdapterBundle, WeightBundle, pack_state
+from rllib_lmgame.inference.weights import CHECKED_EVERY, AdapterBundle, WeightBundle, pack_state
 from rllib_lmgame.learners.critic import Critic
 from rllib_lmgame.learners.data.batching import TokenBatch
 from rllib_lmgame.learners.engines.deepspeed_engine import (
     DeepSpeedEngine,
     deepspeed_config,
+    divide,
     optimizer_is_guarded,
 )
 from rllib_lmgame.learners.engines.reference import Reference, Teacher, WeightAverage
@@ -53,7 +55,7 @@ from rllib_lmgame.rollouts.records import Trajectory, played_parts, trajectory_o
 if TYPE_CHECKING:
     from rllib_lmgame.learners.engines.teacher_client import TeacherClient
 
-DevicePush = Callable[[Mapping[str, torch.Tensor], int], Any]
+DevicePush = Callable[[Mapping[str, torch.Tensor], int, int, torch.device], Any]
 
 
 class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
@@ -80,6 +82,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         self.updates: dict[str, int] = {}
         self._steps: dict[str, StepCounts] = {}
         self._device_pushes: dict[str, DevicePush] = {}
+        self._packed: dict[str, Iterator[int]] = {}
         self._lifetime_timesteps = 0
         self._microbatch_tokens: dict[str, int] = {}
         self._objectives: dict[str, PPOObjective] = {}
@@ -103,6 +106,9 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         settings = self.settings(module_id)
         if (settings.deepspeed or {}).get("activation_checkpointing"):
             module.recompute_activations()  # By the model's own gradient checkpointing.
+        if module.empty:
+            ranks = ProcessGroup.current(self.config.num_learners, self._device)
+            divide(module, ranks, deepspeed_config(settings.deepspeed or {}, settings.grad_clip))
         optimizer = make_optimizer(
             module,
             settings.ppo,
@@ -122,7 +128,6 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         set_learning_rates(optimizer, learning_rates(self.settings(policy).ppo, lr))
 
     def _make_modules_ddp_if_necessary(self) -> None:
-        """Build one engine per trained module instead of RLlib's DDP wrappers."""
         self.ranks = ProcessGroup.current(self.config.num_learners, self._device)
         self._agree_on_microbatches()
         for module_id in sorted(self.module.keys()):
@@ -130,7 +135,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
             if not isinstance(module, LanguageModelRLModule) or not self.should_module_be_updated(module_id):
                 continue
             settings, optimizer = self.settings(module_id), self.get_optimizer(module_id)
-            self.ranks.copy_from_first(module.parameters())  # A fresh value head is random.
+            self.ranks.copy_from_first(p for p in module.parameters() if p.numel())  # A fresh value head is random.
             if settings.deepspeed is None:
                 self.engines[module_id] = TorchEngine(module, optimizer, self.ranks)
             else:
@@ -172,7 +177,6 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         self._settings.clear()
 
     def microbatches(self) -> dict[str, int]:
-        """Tokens of a micro-batch of each policy."""
         return {module_id: self.settings(module_id).microbatch_tokens for module_id in self.engines}
 
     def _scheduled_of(self, module_id: str) -> dict[str, float]:
@@ -221,8 +225,8 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
             for module_id in self.engines:
                 self.module[module_id].version = self._weights_seq_no
             self.after_gradient_based_update(timesteps=timesteps)
-        if self.config.run.inference.sleep_during_update and self._device.type == "cuda":
-            torch.cuda.empty_cache()  # For engines that wake up.
+        if self.config.num_gpus_per_learner % 1:  # For engines on the same GPU, which wake up and take weights.
+            torch.cuda.empty_cache()
         give_back_memory()
         return self.metrics.reduce()
 
@@ -391,7 +395,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
     def reference(self, module_id: str) -> Reference:
         """What the KL penalty compares with; all learners must ask for it the first time."""
         if module_id not in self.references:
-            with self.engines[module_id].full_state(trained=True) as weights:
+            with self.engines[module_id].own_state() as weights:
                 self.references[module_id] = self._make_reference(module_id, weights)
         return self.references[module_id]
 
@@ -415,8 +419,9 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         moves = reference is not None and reference.options.moves_after(self.updates[module_id])
         if decay is None and not moves:
             return
-        with self.engines[module_id].full_state(trained=True) as weights:
-            if decay is not None and self.ranks.rank == 0:  # One learner keeps it, for all.
+        engine = self.engines[module_id]
+        with engine.own_state() as weights:
+            if decay is not None and (engine.divides_copies or self.ranks.rank == 0):  # One learner keeps it, for all.
                 self.averages.setdefault(module_id, WeightAverage(decay)).update(weights)
             if reference is not None and moves:
                 reference.follow(weights)
@@ -424,35 +429,40 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
     def push_on_device(
         self, module_id: str, push: DevicePush, version: int, use: WeightUse = WeightUse.TRAINING
     ) -> None:
-        """Gather the weights and let the first learner send its tensors to the engines. All learners must be asked.
+        """Send the weights from GPU to GPU to the engines. All learners must be asked; one that fails leaves the others
+        waiting for it.
 
         ``push`` is kept from the first time, since it holds the connection to the engines.
         """
         sender = self._device_pushes.setdefault(module_id, push)
-        with self.weights_for(use, module_id) as weights, self.ranks.all_or_none():
-            if self.ranks.rank == 0:
-                sender(self.module[module_id].as_checkpoint(weights, self._device), version)
+        with self.ranks.all_or_none(), self.weights_for(use, module_id, everyone=True) as weights:
+            sender(self.module[module_id].as_checkpoint(weights, self._device), version, self.ranks.rank, self._device)
 
     def _log_trainable_parameters(self) -> None:
         """RLlib logs these numbers once, which makes them NaN in every later result."""
 
-    @contextmanager
-    def weights_for(self, use: WeightUse, module_id: str, trained: bool = False) -> Iterator[dict[str, torch.Tensor]]:
-        """The tensors for ``use``, valid inside the context; ``trained``: without frozen ones beside adapters. All must
-        ask.
+    def weights_for(
+        self, use: WeightUse, module_id: str, trained: bool = False, everyone: bool = False
+    ) -> AbstractContextManager[Mapping[str, torch.Tensor]]:
+        """The tensors for ``use``, as :meth:`TorchEngine.full_state` gives them. All must ask.
+
+        With ``everyone`` also :meth:`PolicyNetwork.as_checkpoint` of them is read on all ranks in the same order.
         """
-        average = None if use is WeightUse.TRAINING else self.averages.get(module_id)
-        with self.engines[module_id].full_state(trained) as weights:
-            averaged = {} if average is None else average.tensors  # None before the first update.
-            yield weights | {name: tensor.to(weights[name].dtype) for name, tensor in averaged.items()}
+        average = None if use is WeightUse.TRAINING else self.averages.get(module_id)  # None before the first update.
+        others = {} if average is None else average.tensors
+        return self.engines[module_id].full_state(trained, others, everyone)
 
     def pack_weights(self, module_id: str, version: int, use: WeightUse = WeightUse.TRAINING) -> WeightBundle | None:
-        """On rank 0 the complete tensors as the model's checkpoint has them, in one buffer. All must be asked."""
+        """On rank 0 the complete tensors as the model's checkpoint has them, in one buffer. All must be asked.
+
+        The first ones and every :data:`CHECKED_EVERY`-th have a checksum.
+        """
         module = self.module[module_id]
         with self.weights_for(use, module_id) as weights:
             if self.ranks.rank > 0:
                 return None
-            return pack_state(module.as_checkpoint(weights), version, module.like_checkpoint(weights))
+            checked = next(self._packed.setdefault(module_id, itertools.count())) % CHECKED_EVERY == 0
+            return pack_state(module.as_checkpoint(weights), version, module.like_checkpoint(weights), checked)
 
     def pack_adapter(self, module_id: str, version: int, use: WeightUse = WeightUse.TRAINING) -> AdapterBundle | None:
         """On rank 0 the policy's adapter in PEFT's form. All learners must be asked."""
@@ -474,7 +484,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
     ) -> None:
         """Rank 0 writes a policy's Hugging Face directory, and its ``adapter`` if it has one. All must be asked."""
         module = self.module[module_id]
-        with self.weights_for(use, module_id) as weights, self.ranks.all_or_none():
+        with self.ranks.all_or_none(), self.weights_for(use, module_id) as weights:
             if self.ranks.rank == 0:
                 module.save_hf(directory, weights, self._played())
                 if adapter is not None and module.adapters is not None:
@@ -485,7 +495,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         adapters = self.module[module_id].adapters
         if adapters is None:
             return self.export_hf(directory, module_id, use)
-        with self.weights_for(use, module_id, trained=True) as weights, self.ranks.all_or_none():
+        with self.ranks.all_or_none(), self.weights_for(use, module_id, trained=True) as weights:
             if self.ranks.rank == 0:
                 adapters.save(Path(directory), weights)
 

@@ -18,7 +18,15 @@ import torch
 
 from rllib_lmgame.base.errors import CheckpointError, ConfigError
 from rllib_lmgame.base.json_files import read_mapping
-from rllib_lmgame.learners.engines.reference import AdapterReference, Reference, WeightAverage, frozen_copy
+from rllib_lmgame.learners.engines.deepspeed_engine import DeepSpeedEngine, shares_of
+from rllib_lmgame.learners.engines.reference import (
+    AdapterReference,
+    DividedReference,
+    Reference,
+    WeightAverage,
+    frozen_copy,
+)
+from rllib_lmgame.learners.engines.shards import SavedShares, parts_of_shares, save_shares
 from rllib_lmgame.learners.engines.torch_engine import load_tensors, save_tensors
 from rllib_lmgame.learners.objectives.base import StepCounts
 from rllib_lmgame.learners.options import STATE_FILE, InitialReference, critic_difference
@@ -56,7 +64,6 @@ class LearnerStateMixin:
         }
 
     def set_counters(self, ours: Mapping[str, Any]) -> None:
-        """Undo :meth:`counters`."""
         self._weights_seq_no, self._lifetime_timesteps = int(ours["version"]), int(ours["timesteps"])
         for mid in self.engines:
             self.module[mid].version = self._weights_seq_no
@@ -98,8 +105,11 @@ class LearnerStateMixin:
     def _make_reference(self, module_id: str, tensors: Mapping[str, torch.Tensor]) -> Reference:
         kl = self._configured(module_id).ppo.kl
         options = InitialReference() if kl is None else kl.reference
+        engine = self.engines[module_id]
+        if isinstance(engine, DeepSpeedEngine) and engine.divides_copies:
+            return DividedReference(engine, options, self.ranks, tensors)
         if self.module[module_id].adapters is not None:
-            return AdapterReference(self.engines[module_id], options, self.ranks, tensors)
+            return AdapterReference(engine, options, self.ranks, tensors)
         model = frozen_copy(self.module[module_id], tensors, self._device)
         return Reference(model, options, self.ranks, tensors)
 
@@ -113,19 +123,39 @@ class LearnerStateMixin:
             engine.save(directory / mid)
         for mid, reference in self.references.items():
             with reference.tensors() as tensors, self.ranks.all_or_none():
-                if self.ranks.rank == 0:
-                    (directory / mid).mkdir(exist_ok=True)
-                    save_tensors(tensors, directory / mid / REFERENCE_FILE)
+                self._save_copy(mid, tensors, directory / mid / REFERENCE_FILE)
         with self.ranks.all_or_none():
+            for mid, average in self.averages.items():
+                self._save_copy(mid, average.tensors, directory / mid / AVERAGE_FILE)
             if self.ranks.rank == 0:
                 for mid in self.engines:
                     (directory / mid).mkdir(exist_ok=True)
-                    if mid in self.averages:
-                        save_tensors(self.averages[mid].tensors, directory / mid / AVERAGE_FILE)
                     if mid in self.critics:
                         self.critics[mid].save(directory / mid)
                 counters = self.counters() | {"modules": list(self.engines), "learners": self.ranks.world}
                 (directory / STATE_FILE).write_text(json.dumps(counters, indent=1))
+
+    def _save_copy(self, module_id: str, tensors: Mapping[str, torch.Tensor], path: Path) -> None:
+        path.parent.mkdir(exist_ok=True)
+        if self.engines[module_id].divides_copies:
+            parts = parts_of_shares(tensors, shares_of(self.module[module_id])[1], self.ranks)
+            shares = ((name, begin, tensors[name].flatten()[:size]) for name, begin, size in parts)
+            save_shares(shares, path.with_suffix(""), self.ranks, {})
+        elif self.ranks.rank == 0:
+            save_tensors(tensors, path)
+
+    def _load_copy(self, module_id: str, path: Path) -> dict[str, torch.Tensor] | None:
+        """What this learner needs of what :meth:`_save_copy` wrote, divided or not; ``None`` if that was nothing."""
+        saved, whole = SavedShares(path.with_suffix("")), load_tensors(path) if path.exists() else {}
+        if not self.engines[module_id].divides_copies:
+            state = self.module[module_id].hf_state(True) if saved else {}
+            return {name: saved.read(name, 0, t.numel()).view_as(t) for name, t in state.items()} or whole or None
+        (tensors, like), found = shares_of(self.module[module_id]), {}
+        for name, begin, size in parts_of_shares(tensors, like, self.ranks) if saved or whole else ():
+            part = whole[name].flatten()[begin : begin + size] if whole else saved.read(name, begin, size)
+            padding = (0, tensors[name].numel() - size)
+            found[name] = torch.nn.functional.pad(part, padding).view_as(tensors[name])
+        return found or None
 
     def load_shard(self, directory: str | Path) -> None:
         """Read a checkpoint of :meth:`save_shard`. All learners must be asked.
@@ -155,13 +185,15 @@ class LearnerStateMixin:
         self.references, self.averages = {}, {}
         self._reference_known: dict[str, dict[str, np.ndarray]] = {}
         for mid in self.engines:
-            reference, average = directory / mid / REFERENCE_FILE, directory / mid / AVERAGE_FILE
-            decay = self.settings(mid).ppo.ema_decay
-            if reference.exists():
-                self.references[mid] = self._make_reference(mid, load_tensors(reference))
-            if self.ranks.rank == 0 and decay is not None and average.exists():  # One learner keeps it, for all.
-                self.averages[mid] = WeightAverage(decay)
-                self.averages[mid].tensors = load_tensors(average)
+            reference = self._load_copy(mid, directory / mid / REFERENCE_FILE)
+            if reference is not None:
+                self.references[mid] = self._make_reference(mid, reference)
+            decay, divided = self.settings(mid).ppo.ema_decay, self.engines[mid].divides_copies
+            if decay is not None and (divided or self.ranks.rank == 0):  # One learner keeps it, for all.
+                average = self._load_copy(mid, directory / mid / AVERAGE_FILE)
+                if average is not None:
+                    self.averages[mid] = WeightAverage(decay)
+                    self.averages[mid].tensors = average
 
     def save_policy(self, directory: str | Path, module_id: str) -> None:
         """Write this learner's part of one policy and its optimizer, to storage they share. All must be asked."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum
 from typing import Annotated, Any, Literal
 
@@ -182,7 +183,13 @@ class TrainingOptions(Group):
         le=MOST_THREADS,
     )
     head_chunk_tokens: int = option(4096, "Tokens whose logits are held at once.", ge=1)
-    weight_decay: float = option(0.0, "AdamW weight decay.", ge=0)
+    optimizer: str = option(
+        "adamw",
+        "`adamw`, `muon` (for matrices of layers, in steps of AdamW's size, which the others have), or a class of "
+        "PyTorch's kind: `bitsandbytes.optim:AdamW8bit`.",
+        stranger=is_name,
+    )
+    weight_decay: float = option(0.0, "Weight decay.", ge=0)
     adam_betas: tuple[float, float] = option((0.9, 0.95), "AdamW betas.", ge=0, lt=1)
     lr_warmup_steps: int | None = option(
         None, f"Steps of linear warm-up; null: {WARMUP_STEPS_AFTER_SUPERVISION} after a warm start, else 0.", ge=0
@@ -191,12 +198,10 @@ class TrainingOptions(Group):
 
     @property
     def needs_critic(self) -> bool:
-        """Whether there is a value function."""
         return bool(self.advantage_estimator.needs_critic)
 
     @property
     def needs_reference(self) -> bool:
-        """Whether the policy is compared with a reference model."""
         return self.kl is not None or bool(self.advantage_estimator.needs_reference)
 
     @property
@@ -273,6 +278,12 @@ HALF = ("bf16", "bfloat16", "fp16")
 def half_precision(deepspeed: Any) -> bool:
     """Whether DeepSpeed casts the weights and keeps float32 copies."""
     return any(((deepspeed or {}).get(key) or {}).get("enabled") for key in HALF)
+
+
+def divides_weights(deepspeed: Any) -> bool:
+    """Whether ZeRO 3 leaves each learner a share of the weights."""
+    zero = (deepspeed or {}).get("zero_optimization")
+    return isinstance(zero, Mapping) and zero.get("stage") == 3
 
 
 STATE_FILE = "learner.json"

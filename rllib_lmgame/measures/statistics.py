@@ -42,13 +42,11 @@ class Rate:
         mean: Over the results.
         levels: How many different ones were played.
         interval: For levels of this kind; ``None`` of a single level.
-        settled: Mean over levels that all came at least twice and ended alike (exact if greedy), otherwise ``None``.
     """
 
     mean: float
     levels: int
     interval: tuple[float, float] | None
-    settled: float | None
 
 
 def rate_over_levels(results: Sequence[float], levels: Sequence[Hashable]) -> Rate:
@@ -63,24 +61,11 @@ def rate_over_levels(results: Sequence[float], levels: Sequence[Hashable]) -> Ra
     played = by_level(results, levels)
     count, mean = len(results), fmean(results)
     if len(played) == 1 < count:
-        return Rate(mean, 1, None, None)
+        return Rate(mean, 1, None)
     worth: float = count
     if len(played) < count:
         worth /= _design_effect(played, mean) * (_quantile(len(played)) / _quantile(count)) ** 2
-    twice = all(len(own) > 1 and len(set(own)) == 1 for own in played.values())
-    settled = fmean(own[0] for own in played.values()) if twice else None
-    return Rate(mean, len(played), wilson_interval(mean * worth, worth), settled)
-
-
-def notes_on_levels(levels: int | None, settled: float | None) -> list[str]:
-    """What a table says below a rate over ``levels`` levels (``None``: unknown); ``settled`` as in :class:`Rate`."""
-    notes = ["one level was played: there is no interval over levels"] if levels == 1 else []
-    if settled is not None:
-        notes.append(
-            f"each of these {levels} levels came more than once and ended alike; "
-            f"counted once each: {settled:.3f}, exactly"
-        )
-    return notes
+    return Rate(mean, len(played), wilson_interval(mean * worth, worth))
 
 
 def _design_effect(played: Mapping[Hashable, Sequence[float]], mean: float) -> float:

@@ -56,7 +56,6 @@ def _entries(name: str) -> Any:
 
 
 def _written(entry: Any, number: int, where: str) -> dict[str, Any]:
-    """One entry, checked, without what it does not say."""
     if not isinstance(entry, Mapping) or not {"observation", "action"} <= set(entry):
         raise ConfigError(KEY, f"entry {number + 1} is no mapping with observation and action{where}")
     build(Demonstration, entry, f"{KEY}[{number}]")

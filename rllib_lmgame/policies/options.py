@@ -180,7 +180,6 @@ class LanguageModelOptions(Group):
 
     @property
     def turns(self) -> list[dict[str, Any]]:
-        """The demonstrations, as far as they are made."""
         return self.demonstrations if isinstance(self.demonstrations, list) else []
 
 

@@ -143,10 +143,8 @@ def _spelled(decision: InformationSet, chat: ChatFormat) -> dict[str, tuple[int,
     replies = {action: choice_ids(action) for action in decision.legal_actions}
     spelled = {action: reply for action, reply in replies.items() if reply is not None}
     if not spelled:
-        raise ConfigError(
-            "config.language_model.tokenizer",
-            f"it can spell none of {', '.join(decision.legal_actions)} as `{chat.options.reply_format.type}`",
-        )
+        said = f"none of {', '.join(decision.legal_actions)} as `{chat.options.reply_format.type}`"
+        raise ConfigError("config.language_model.tokenizer", f"it can spell {said}")
     return spelled
 
 
@@ -195,7 +193,6 @@ def _said(generation: Generation, decision: InformationSet, chat: ChatFormat) ->
 
 
 def _legal(said: str | None, decision: InformationSet) -> str | None:
-    """The legal action in an answer, if it has one."""
     if said is None or said.strip() in decision.legal_actions:
         return said and said.strip()
     try:

@@ -5,10 +5,11 @@ No method of the runner is a coroutine: Ray would make it an asyncio actor, and 
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import random
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -72,6 +73,9 @@ class TextGameEnvRunner(EnvRunner, Checkpointable):
         self._clients: dict[str, EngineClient] = {}
         self._games_played: list[frozenset[str]] = []
         self._sampled = 0
+        self._loop = asyncio.Runner()
+        self._plays: dict[int, asyncio.Task[PlayResult]] = {}
+        self._places = asyncio.Semaphore(config.num_envs_per_env_runner)
 
     def __repr__(self) -> str:
         """Name of the actor in Ray's dashboard and logs."""
@@ -85,6 +89,30 @@ class TextGameEnvRunner(EnvRunner, Checkpointable):
         With spare plans, games still in play when enough groups have finished are stopped. An error that concerns
         every episode is returned as ``error``: if it were raised, RLlib would restart the runner and hide the cause.
         """
+        return run_to_end(self._playing(plans, settings, asyncio.Semaphore(self.config.num_envs_per_env_runner)))
+
+    def go_on(
+        self, number: int, begun: Mapping[int, tuple[Sequence[EpisodePlan], PlaySettings]], seconds: float
+    ) -> tuple[int, dict[int, PlayResult], list[int]]:
+        """Play several sets of plans side by side, for ``seconds`` or until one is done; then the games stand still.
+
+        ``begun`` are those that begin now, by keys of the caller. Returns ``number``, the results of :meth:`play` of
+        those that are done, and the keys of the others.
+        """
+
+        async def go_on() -> None:
+            for key, (plans, settings) in begun.items():
+                self._plays[key] = asyncio.create_task(self._playing(plans, settings, self._places))
+            if self._plays:
+                await asyncio.wait(self._plays.values(), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+
+        self._loop.run(go_on())
+        done = [key for key, task in self._plays.items() if task.done()]
+        return number, {key: self._plays.pop(key).result() for key in done}, list(self._plays)
+
+    def _playing(
+        self, plans: Sequence[EpisodePlan], settings: PlaySettings, places: asyncio.Semaphore
+    ) -> Coroutine[Any, Any, PlayResult]:
         start = time.perf_counter()
         options = settings.rollouts or self.config.run.text_rollouts
 
@@ -95,19 +123,22 @@ class TextGameEnvRunner(EnvRunner, Checkpointable):
         def seats(session: GameSession, plan: EpisodePlan) -> dict[str, Seat]:
             return take_seats(session, plan, partial(player, plan.game))
 
-        at_once = self.config.num_envs_per_env_runner
-        try:
-            played = run_to_end(play_many(plans, settings.games, seats, self.hooks, options, at_once))
-            self._write_log(played.episodes, settings)
-            result = self._collect(played, settings.keep)
-        except BaseExceptionGroup as group:
-            result = PlayResult(error=first_error(group))
-        except ConfigError as error:
-            result = PlayResult(error=error)
-        self.hooks.shown.clear()
-        self._close_old_sessions(settings.games)
-        result.wall_s = time.perf_counter() - start
-        return result
+        async def played() -> PlayResult:
+            try:
+                found = await play_many(plans, settings.games, seats, self.hooks, options, places)
+                self._write_log(found.episodes, settings)
+                result = self._collect(found, settings.keep)
+            except BaseExceptionGroup as group:
+                result = PlayResult(error=first_error(group))
+            except ConfigError as error:
+                result = PlayResult(error=error)
+            for plan in plans:
+                self.hooks.shown.pop(plan.episode_id, None)
+            self._close_old_sessions(settings.games)
+            result.wall_s = time.perf_counter() - start
+            return result
+
+        return played()
 
     def set_weights(self, *args: Any, **kwargs: Any) -> None:
         """Nothing: engines have the weights."""
@@ -148,7 +179,6 @@ class TextGameEnvRunner(EnvRunner, Checkpointable):
         return result
 
     def _close_old_sessions(self, games: Sequence[GameConfig]) -> None:
-        """Close games whose options are no longer used; a schedule may change options in every iteration."""
         keys = frozenset(game.key for game in games)
         self._games_played = [*(played for played in self._games_played if played != keys), keys][-_SETS_OF_GAMES:]
         wanted = frozenset().union(*self._games_played)
@@ -274,6 +304,7 @@ class TextGameEnvRunner(EnvRunner, Checkpointable):
         return (), {"config": self.config, "worker_index": self.worker_index}
 
     def stop(self) -> None:
+        self._loop.close()
         close_games((session for pool in self.hooks.idle.values() for session in pool), CALL_LIMIT_S)
         self.hooks.idle.clear()
         for client in self._clients.values():

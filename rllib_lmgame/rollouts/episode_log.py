@@ -34,6 +34,7 @@ def episode_record(played: PlayedEpisode) -> dict[str, Any]:
     ``assignments`` has for each agent the policy (``module_id``), who played (``player``, ``member``) and whether the
     policy learns from it (``trained``). ``trajectories[*].turns[*]`` holds
     ``prompt_ids`` (a delta unless ``new_row``), ``response_ids``, ``rollout_logprobs``, ``reward``, ``policy_version``
+    (of the first token; ``later_versions`` has the number of each token from which another one sampled, and that one)
     and ``stop_reason``; ``text_lengths`` are the characters of ``text`` that each id of the reply adds. The loss mask
     is 0 on prompt ids and 1 on response ids. ``trajectories[*]`` has the end of the player's own game (``terminated``
     or ``truncated``, ``stop_reason``, ``ended_at``: steps until then) and its result (``success``, ``outcome``).
@@ -105,6 +106,7 @@ def _trajectory_record(played: PlayedEpisode, numbers: SeatSummary) -> dict[str,
                 "text_lengths": seat.chat.lengths(turn.response_ids.tolist()),
                 "reward": turn.reward,
                 "policy_version": turn.policy_version,
+                **({"later_versions": turn.later_versions} if turn.later_versions else {}),
                 "stop_reason": turn.stop_reason,
                 **_allowed_record(turn),
             }
@@ -117,7 +119,6 @@ def _trajectory_record(played: PlayedEpisode, numbers: SeatSummary) -> dict[str,
 
 
 def _without_shared_prefixes(prompts: Iterable[tuple[bool, list[int]]]) -> Iterator[dict[str, Any]]:
-    """The written part of each prompt; see :func:`whole_prompts`."""
     before: list[int] = []
     for new_row, ids in prompts:
         if not new_row:
@@ -268,6 +269,5 @@ def _rewrite(path: Path, lines: Iterable[bytes]) -> None:
 
 
 def _iteration(line: bytes) -> int:
-    """The iteration of a record; -1 for other lines."""
     found = _OF_ITERATION.match(line)
     return -1 if found is None else int(found[1])

@@ -107,7 +107,6 @@ def _ranking(played: PlayedEpisode, verdicts: dict[str, bool | None]) -> dict[st
 
 
 def _results(played: PlayedEpisode) -> dict[str, float]:
-    """Each player's result: the one that the game gives, else the return."""
     given = {agent: info.get("result") for agent, info in played.infos.items()}
     named = {agent: result for agent, result in given.items() if isinstance(result, int | float)}
     if named.keys() >= played.seats.keys():

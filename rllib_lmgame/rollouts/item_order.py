@@ -39,11 +39,9 @@ class ItemOrder:
         return [replace(plan, seed=seeds[plan.group]) if plan.group in seeds else plan for plan in plans]
 
     def state(self) -> dict[str, int]:
-        """For checkpoints."""
         return {str(game): count for game, count in self._dealt.items()}
 
     def set_state(self, state: Mapping[str, int]) -> None:
-        """Restore a state of :meth:`state`."""
         self._dealt = Counter({int(game): int(count) for game, count in state.items()})
 
 
@@ -74,7 +72,6 @@ def passes(dealt: Mapping[str, int], sizes: Mapping[str, int]) -> float:
 
 
 def is_list(game: GameConfig) -> bool:
-    """Whether the game's levels are items of a list."""
     spec = game_spec(game.env)
     lists = getattr(load_factory(spec), "lists_levels", False)
     if isinstance(lists, str):

@@ -206,7 +206,6 @@ def split_plans(plans: Sequence[EpisodePlan], parts: int) -> list[list[EpisodePl
 
 
 def with_spares(plans: Sequence[EpisodePlan]) -> bool:
-    """Whether some plans are spare."""
     return any(plan.spare for plan in plans)
 
 

@@ -46,7 +46,6 @@ class Sessions:
         self.idle: dict[str, list[GameSession]] = defaultdict(list)
 
     def free_session(self, game: GameConfig) -> GameSession | None:
-        """An idle session of ``game``, if there is one."""
         pool = self.idle[game.key]
         return pool.pop() if pool else None
 
@@ -92,15 +91,15 @@ async def play_many(
     seats: SeatFactory,
     sessions: Sessions,
     options: TextRolloutOptions,
-    at_once: int,
+    at_once: int | asyncio.Semaphore,
 ) -> PlayedPlans:
     """Play all plans, ``at_once`` at a time; with spare ones, until enough have finished (:class:`.Race`).
 
-    ``EpisodePlan.game`` is an index into ``games``.
+    ``at_once`` may be a semaphore, which other plans share. ``EpisodePlan.game`` is an index into ``games``.
     """
     played: list[PlayedEpisode] = []
     failures: list[Failure] = []
-    race, places = Race(plans), asyncio.Semaphore(max(1, at_once))
+    race, places = Race(plans), asyncio.Semaphore(max(1, at_once)) if isinstance(at_once, int) else at_once
 
     async def play_in_turn(plan: EpisodePlan) -> None:
         async with places:
@@ -333,13 +332,11 @@ class GameInPlay(PlayedEpisode):
         return self._take(after, {agent: asked[agent] for agent in replies}, replies, said)
 
     async def _passes(self, absent: Sequence[str]) -> dict[str, str | None]:
-        """Actions of the game for players that ran out of tokens; in single-player games there are none."""
         if len(self.seats) == 1:
             return dict.fromkeys(absent)
         return {agent: await self.call("pass_action", self.session.pass_action, agent) for agent in absent}
 
     def _reason(self) -> StopReason:
-        """Why the episode has ended: what truncated it, a forfeit, or the end of its last players."""
         if self._broken_off is not None:
             return self._broken_off
         reasons = {end.stop_reason for end in self.ends.values() if end.step == len(self.steps)}
@@ -388,10 +385,8 @@ class GameInPlay(PlayedEpisode):
     def _reward(self, result: StepResult) -> dict[str, float]:
         for agent, reward in result.rewards.items():
             if not isinstance(reward, int | float) or not math.isfinite(reward):
-                raise EpisodeFailed(
-                    StopReason.ENV_ERROR,
-                    f"{self.session.game_id}: the reward of {agent} is {reward!r}, not a finite number",
-                )
+                said = f"{self.session.game_id}: the reward of {agent} is {reward!r}, not a finite number"
+                raise EpisodeFailed(StopReason.ENV_ERROR, said)
             self.seats[agent].reward(float(reward))
         return {agent: float(reward) for agent, reward in result.rewards.items()}
 

@@ -93,7 +93,6 @@ class Player(ABC):
 
     @property
     def assignment(self) -> AgentAssignment:
-        """Its assignment to a seat."""
         return AgentAssignment(self.name, self.source)
 
     def in_game(self, game: GameConfig) -> Player:
@@ -130,10 +129,8 @@ def take_seats(
     """
     if set(plan.assignments) != set(session.agent_ids):
         there, planned = (", ".join(agents) or "none" for agents in (session.agent_ids, plan.assignments))
-        raise EpisodeFailed(
-            StopReason.ENV_ERROR,
-            f"{session.game_id} has the seats {there}; the assignments of the episode are for {planned}",
-        )
+        said = f"{session.game_id} has the seats {there}; the assignments of the episode are for {planned}"
+        raise EpisodeFailed(StopReason.ENV_ERROR, said)
     return {
         agent: player_of(plan.assignments[agent]).seat(session, plan, agent, seed(plan, agent))
         for agent in session.agent_ids

@@ -14,7 +14,7 @@ import gymnasium as gym
 import numpy as np
 
 from rllib_lmgame.inference.options import InferenceOptions
-from rllib_lmgame.inference.protocol import AllowedTokens
+from rllib_lmgame.inference.protocol import AllowedTokens, Versions
 from rllib_lmgame.rollouts.options import GameConfig as GameConfig
 from rllib_lmgame.rollouts.options import TextRolloutOptions
 from rllib_lmgame.rollouts.plans import AgentAssignments, EpisodePlan
@@ -173,13 +173,16 @@ class Turn:
         response_ids: int32 ``[n]``; the sampled ids, stop token included.
         rollout_logprobs: float32 ``[n]``.
         reward: Unscaled reward of the reply, known once the player acts again or the episode ends.
-        policy_version: Version of the weights that sampled the reply.
+        policy_version: Version of the weights that sampled the reply's first token.
+        later_versions: Where the weights changed in flight: number of a token, and the version from it on.
         new_row: The prompt does not continue the previous row (first turn, window history, stripped reasoning).
         stop_reason: Value of :class:`~rllib_lmgame.inference.protocol.StopReason`.
         allowed: With constrained decoding, the ids each token was chosen among; log-probabilities are among them.
         observation: :func:`observation_key` of the text the player saw; 0 if unknown.
         weight: Weight of the reply's tokens in the supervised loss; above 0.
         observed: bool over ``prompt_ids``: text of the game since the last reply. ``None``: not needed.
+        routed_experts: uint8 or uint16 ``[prompt_ids + response_ids, layers, k]``: the experts of each token, the
+            largest number where they are not known. ``None``: the engine has not told, or there are none.
     """
 
     prompt_ids: np.ndarray
@@ -193,6 +196,8 @@ class Turn:
     observation: int = 0
     weight: float = 1.0
     observed: np.ndarray | None = None
+    routed_experts: np.ndarray | None = None
+    later_versions: Versions = ()
 
     @property
     def has_choice(self) -> bool:
@@ -243,7 +248,6 @@ def store(trajectory: Trajectory, part: SingleAgentEpisode) -> None:
 
 
 def assignments_of(episode: MultiAgentEpisode) -> AgentAssignments:
-    """The assignments of ``episode``; empty if it has none."""
     assignments: AgentAssignments = episode.custom_data.get(CUSTOM_DATA_KEY, {})
     return assignments
 

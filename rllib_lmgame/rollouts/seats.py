@@ -165,7 +165,10 @@ class EngineReplies:
         choices = None
         if self.constrained_decoding and observation.legal_actions:  # Without them it is free talk, for example.
             choices = tuple(seat.moves(session, observation, prompt).values())
-        request = GenerationRequest(request_id, prompt.ids, sampling, choices)
+        routes_from = None
+        if self.inference.router_replay and seat.numbers.trained:  # With the last token, which was not computed yet.
+            routes_from = max(0, len(prompt.ids) - len(prompt.delta) - 1)
+        request = GenerationRequest(request_id, prompt.ids, sampling, choices, routes_from=routes_from)
         try:
             generation = await self.generate(request)
         except (ConfigError, MissingDependencyError):
@@ -268,13 +271,26 @@ class LanguageModelSeat(Seat):
                 response_ids=response_ids,
                 rollout_logprobs=np.asarray(generation.logprobs, np.float32),
                 policy_version=generation.policy_version,
+                later_versions=generation.later_versions,
                 new_row=prompt.new_row,
                 stop_reason=generation.stop_reason.value,
                 allowed=generation.allowed,
                 observed=prompt.observed,
+                routed_experts=self._routes(generation.routed_experts, len(prompt.delta) + len(response_ids)),
             )
         )
         return response_ids
+
+    def _routes(self, told: np.ndarray | None, tokens: int) -> np.ndarray | None:
+        """The experts of a turn's ``tokens``; the turn before learns those of its last one."""
+        if told is None:
+            return None
+        routes = np.full((tokens, *told.shape[1:]), np.iinfo(told.dtype).max, told.dtype)
+        routes[:-1] = told[len(told) - tokens + 1 :]
+        before = self.turns[-1].routed_experts if self.turns and len(told) == tokens else None
+        if before is not None and len(before):
+            before[-1] = told[0]
+        return routes
 
     def moves(self, session: GameSession, observation: Observation, prompt: Prompt) -> dict[str, tuple[int, ...]]:
         """The legal moves that fit behind ``prompt``, with the ids of each as a reply.

@@ -189,12 +189,10 @@ def _said_on_the_wire() -> Iterator[None]:
 def openenv_app(pool: SessionPool, token: str | None) -> web.Application:
     """The server's application."""
     app = web.Application(client_max_size=MOST_BYTES, middlewares=[guard(token)])
-    app.router.add_get("/list_environments", _always(list(pool.games)))
     for game in pool.games.values():
         served = _Served(pool, game)
         for base in ("", f"/{game.name}") if len(pool.games) == 1 else (f"/{game.name}",):
             served.route(app, base)
-        app.router.add_get(f"/{game.name}/list_environments", _always([game.name]))
         app.on_shutdown.append(served.close)
     return app
 

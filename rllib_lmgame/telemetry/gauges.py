@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 import weakref
 from collections.abc import Mapping
@@ -51,7 +50,7 @@ class LMGameGauges(RLlibCallback):
         self._ended = threading.Event()
         weakref.finalize(self, self._ended.set)
 
-    def on_algorithm_init(self, *, algorithm: Any, metrics_logger: Any = None, **kwargs: Any) -> None:
+    def on_algorithm_init(self, *, algorithm: Any, **kwargs: Any) -> None:
         """Processes are up: the trial is there before its first result."""
         for name, doc in PROGRESS_GAUGES.items():
             self._set(name, doc, 0, _trial_of(algorithm), "")
@@ -59,26 +58,21 @@ class LMGameGauges(RLlibCallback):
             target=_go_on, args=(weakref.ref(self), self._ended), name="lmgame-gauges", daemon=True
         ).start()
 
-    def on_train_result(
-        self, *, algorithm: Any, metrics_logger: Any = None, result: dict[str, Any], **kwargs: Any
-    ) -> None:
-        trial = _trial_of(algorithm)
-        for name, doc in PROGRESS_GAUGES.items():
-            self._set(name, doc, result.get(name), trial, "")
-        for name, doc in EVALUATION_GAUGES.items():
-            number = number_at(result, f"evaluation/env_runners/{name.removeprefix('evaluation_')}")
-            self._set(name, doc, number, trial, "")
-        for name, doc in EPISODE_GAUGES.items():
-            self._set(name, doc, result.get("env_runners", {}).get(name), trial, "")
+    def on_train_result(self, *, algorithm: Any, result: dict[str, Any], **kwargs: Any) -> None:
+        trial, played = _trial_of(algorithm), result.get("env_runners") or {}
+        for numbers, gauges in ((result, PROGRESS_GAUGES), (played, EPISODE_GAUGES)):
+            for name, doc in gauges.items():
+                self._set(name, doc, number_at(numbers, name), trial, "")
+        evaluated = number_at(result, "evaluation/env_runners/success_rate")
+        self._set("evaluation_success_rate", EVALUATION_GAUGES["evaluation_success_rate"], evaluated, trial, "")
         for module_id, numbers in (result.get("learners") or {}).items():
-            if isinstance(numbers, Mapping):
-                for name, doc in LEARNER_GAUGES.items():
-                    self._set(name, doc, numbers.get(name), trial, str(module_id))
+            for name, doc in LEARNER_GAUGES.items() if isinstance(numbers, Mapping) else ():
+                self._set(name, doc, number_at(numbers, name), trial, str(module_id))
 
-    def _set(self, name: str, doc: str, value: Any, trial: str, policy: str) -> None:
+    def _set(self, name: str, doc: str, value: float | None, trial: str, policy: str) -> None:
         from ray.util.metrics import Gauge
 
-        if not isinstance(value, int | float) or math.isnan(value):  # Of what an iteration did not measure.
+        if value is None:  # An iteration did not measure it.
             return
         if name not in self._gauges:
             self._gauges[name] = Gauge(f"lmgame_{name}", description=doc, tag_keys=("trial", "policy"))

@@ -84,7 +84,6 @@ class ProgressCallback(Callback):
         self._names: dict[str, str] = {}
         self._next = time.monotonic() + SAY_EVERY_S
         self._with_result: set[str] = set()
-        self._ends: dict[str, list[float]] = {}
         self._adviser = Adviser(lambda trial_id: phase_of(trial_id + WHY_DROPPED))
 
     def setup(self, *args: Any, **kwargs: Any) -> None:
@@ -118,10 +117,7 @@ class ProgressCallback(Callback):
     ) -> None:
         self._names = names_of(trials)
         self._with_result.add(trial.trial_id)
-        eta_s = self._eta(trial.trial_id, result)
-        self._print(trial, progress_line(result, eta_s))
-        if (pace := self._pace(trial.trial_id, result, eta_s)) is not None:
-            self._print(trial, f"note: {pace}")
+        self._print(trial, progress_line(result, self._eta(trial.trial_id, result)))
         if evaluated := evaluation_line(result):
             self._print(trial, evaluated)
         for line in self._adviser.lines(trial.trial_id, result, getattr(trial, "config", None)):
@@ -136,24 +132,10 @@ class ProgressCallback(Callback):
         head = f"[{self._names.get(trial.trial_id, trial.trial_id)}] " if named else ""
         print(head + text, file=self._stream or sys.stdout, flush=True)
 
-    def _pace(self, trial_id: str, result: Mapping[str, Any], eta_s: float | None) -> str | None:
-        """At the third result behind a warm start, what an iteration takes, where nothing tells how many there are."""
-        if number_at(result, "phase") == 0:
-            return None
-        ends = self._ends.setdefault(trial_id, [])
-        ends.append(time.monotonic())
-        if len(ends) != 3 or eta_s is not None:
-            return None
-        return f"an iteration takes {(ends[2] - ends[0]) / 2:.1f} s; nothing in `stop` counts them"
-
     def _eta(self, trial_id: str, result: Mapping[str, Any]) -> float | None:
-        """Seconds until the first counting criterion is met, from the pace since it began to move.
-
-        Supervised learning that nothing comes after ends with its last step.
-        """
+        """Seconds until the first counting criterion is met or the trial ends by itself, by the pace since it moved."""
         now, estimates = time.monotonic(), []
-        last = None if "phase" in result else number_at(result, "supervised_last_step")
-        for key, goal in [*self._stop.items(), *([] if last is None else [("supervised_steps", last)])]:
+        for key, goal in [*self._stop.items(), ("progress", 1.0)]:
             value = number_at(result, key)
             if value is None or key.endswith(("_mean", "_rate")):
                 continue

@@ -17,7 +17,7 @@ def settings_name(settings: Mapping[str, Any]) -> str:
     """``{"training/advantage_estimator": "grpo", "lr": 1e-4, "seed": 1}`` -> ``grpo lr=0.0001 seed 1``.
 
     The keys may be joined by ``/`` or ``.``. A text stands for itself: an import path by what it names, a file by its
-    name. The seed comes last.
+    name; a group by its type and options. The seed comes last.
     """
     ordered = sorted(settings.items(), key=lambda each: each[0] == "seed")
     return " ".join(_setting(re.split(r"[/.]", key)[-1], value) for key, value in ordered)
@@ -27,7 +27,7 @@ def _setting(key: str, value: Any) -> str:
     if key == "seed":
         return f"seed {value}"
     if isinstance(value, Mapping) and isinstance(value.get("type"), str):
-        value = value["type"]
+        return settings_name(dict(sorted(value.items(), key=lambda each: each[0] != "type")))
     if isinstance(value, str):
         return one_line(re.split(r"[:/\\]", value)[-1])[:_LONGEST_VALUE] or f"{key}=''"
     number = isinstance(value, float) and not value.is_integer()

@@ -1,1 +1,1 @@
-"""Looking at what was played: episode logs as a page of a browser, one file to send, or text in a terminal."""
+"""Looking at what was played: episode logs as a page of a browser, or one file to send."""

@@ -43,6 +43,8 @@ _BYTES_AT_ONCE = 2**23
 """The most that waits for others: parsed it takes several times as much."""
 _LOGS = ("episodes/*.jsonl", f"episodes/*{TOKENS}", "games.jsonl", "results.jsonl")
 """What is looked for in a directory, in that order; where nothing is, every ``*.jsonl``."""
+_CONVERSATION = {"messages", "prompt", "conversations"}
+"""What a file for supervised learning has in place of an episode's steps."""
 _DAMAGED = (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError)
 
 
@@ -151,6 +153,9 @@ class Library:
             return
         for place, record in waiting:
             label = self.sources[place.source].label
+            if record.keys() & _CONVERSATION:
+                self._tell(f"{label}: conversations are not shown; `rllib collect --format log` writes episodes")
+                continue
             try:
                 episode = self._whole(episode_of(record), place)
                 row = as_json(row_of(episode, place.source, place.line))
@@ -345,6 +350,9 @@ def sources_of(targets: Sequence[str]) -> list[Source]:
                 root = _with_logs(path)
                 files = _logs_of(root)
             elif path.is_file():
+                with path.open("rb") as log:
+                    if path.suffix != ".jsonl" and log.read(1) not in (b"{", b""):
+                        raise ConfigError("", f"{target} is no episode log; name one, or the directory of a run")
                 root, files = path.parent, [path, *sorted(path.parent.glob(f"*{TOKENS}"))]
             else:
                 raise ConfigError("", f"no such run, checkpoint or episode log: {target}")
@@ -385,7 +393,6 @@ def as_json(value: Any) -> bytes:
 
 
 def _parsed(line: bytes) -> Any:
-    """Raises: ValueError: it is no JSON."""
     return parse(line.decode("utf-8-sig", "replace"))
 
 

@@ -98,7 +98,7 @@ def test_what_is_imitated_and_from_which_weights(
         "_original": lambda: ["first"] if data else [],
         "_explore": lambda own: done.append("explore") or next(explorations),  # type: ignore[func-returns-value]
         "training_data": lambda learnt: learnt,
-        "engines_asleep": nullcontext,
+        "engines_asleep": lambda **how: nullcontext(),
         "after_update": lambda results: None,
         "_write_base": lambda: done.append("keep"),
         "_begin_again": lambda: done.append("begin again"),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -39,7 +40,10 @@ class Loop(LMGamePPO):
         self.played: list[tuple[int, Any, int | None]] = []
         self.gate, self.waiting = threading.Event(), threading.Event()
         self.gate.set()
+        self.held: dict[int, threading.Event] = {}
+        """Iterations whose games last until then."""
         self.broken = ""
+        self.items: dict[int, int] = {}
         self.killed: list[int] = []
         self.unlogged: list[int] = []
         self._ahead = AsyncRollouts(self, max_staleness)
@@ -47,7 +51,13 @@ class Loop(LMGamePPO):
     def _env_steps(self) -> int:
         return self._steps
 
-    def play_and_select(self, present: Any, iteration: int, oldest: int | None = None) -> Selected:
+    def planned(self, present: Any, iteration: int, *args: Any) -> Any:
+        self._item_order.set_state({"0": self._item_order.state().get("0", 0) + 2})
+        return self._item_order.state()["0"]
+
+    def play_and_select(self, present: Any, iteration: int, oldest: int | None = None, planned: Any = None) -> Selected:
+        if iteration in self.held:
+            assert self.held[iteration].wait(PATIENCE_S)
         if not self.gate.is_set():
             self.waiting.set()
         assert self.gate.wait(PATIENCE_S)
@@ -55,7 +65,7 @@ class Loop(LMGamePPO):
         if self.broken:
             raise RolloutError(self.broken)
         self.played.append((iteration, present.present, oldest))
-        self._item_order.set_state({"0": self._item_order.state().get("0", 0) + 2})
+        self.items[iteration] = planned
         return Selected(PlayResult(), [iteration], {})  # type: ignore[list-item]
 
     def unlog(self, iteration: int) -> None:
@@ -92,24 +102,53 @@ def test_iterations_are_played_ahead_and_never_by_weights_that_are_too_old(loop:
     run = loop(2)
     assert [run.iterate() for _ in range(5)] == list(range(5))
     run._ahead.drain()
-    assert [number for number, _, _ in run.played] == list(range(7))
     # The weights that train on iteration n have version 7 + n.
-    assert [oldest for _, _, oldest in run.played] == [7 + number - 2 for number in range(7)]
+    assert sorted((number, oldest) for number, _, oldest in run.played) == [(n, 7 + n - 2) for n in range(7)]
     assert run.items_trained_on() == {"0": 10} and run.items_dealt() == {"0": 14}
 
 
+def test_a_long_iteration_holds_only_the_one_that_trains_on_it(loop: Any) -> None:
+    """Those behind it are played meanwhile, as far ahead as the bound lets them, with items in their order."""
+    run = loop(3)
+    run.held = {0: threading.Event(), 2: threading.Event()}
+    first = threading.Thread(target=lambda: taken.append(run.iterate()))
+    taken: list[int] = []
+    first.start()
+    deadline = time.monotonic() + PATIENCE_S
+    while {1, 3} - {number for number, _, _ in run.played} and time.monotonic() < deadline:
+        time.sleep(0.001)
+    assert not taken and sorted(number for number, _, _ in run.played) == [1, 3]
+    run.held.pop(0).set()
+    first.join(PATIENCE_S)
+    assert taken == [0] and run.iterate() == 1 and run.items_trained_on() == {"0": 4}
+    run.held.pop(2).set()
+    assert run.iterate() == 2
+    run._ahead.drain()
+    assert run.items == {n: 2 * n + 2 for n in range(6)}
+    assert sorted((number, oldest) for number, _, oldest in run.played) == [(n, 7 + n - 3) for n in range(6)]
+
+
+def test_iterations_are_in_play_one_after_the_other_where_one_depends_on_another(loop: Any) -> None:
+    by = {"by": "env_runners/success_rate", "values": [1.0, 0.5], "above": 0.5}
+    refills = {"data_selection": {"zero_variance_groups": {"type": "drop", "max_refill": 2}}}
+    assert loop(2).overlaps and not loop(2, inference={"temperature": by}).overlaps
+    assert not loop(2, text_rollouts={"group_size": 2}, **refills).overlaps  # Items of a list, and refills of them.
+    assert loop(2, lr={"by": "learners/player/entropy", "points": [[0, 1e-3], [10, 1e-4]]}).overlaps
+
+
 def test_numbers_say_who_waited(loop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each look at the clock is a second later."""
-    run = loop(1)
+    """Each look at the clock is a second later; one thread plays."""
+    run = loop(1, inference={"temperature": {"by": "env_runners/success_rate", "values": [1.0, 0.5], "above": 0.5}})
     seconds = itertools.count()
     monkeypatch.setattr("rllib_lmgame.algorithms.async_rollouts.time.perf_counter", lambda: float(next(seconds)))
     run.iterate()
     run._ahead.drain()
-    numbers = run._ahead.numbers()  # The driver has looked before, between or behind the two looks of who plays.
+    numbers = run._ahead.numbers  # The driver has looked before, between or behind the two looks of who plays.
     assert numbers["idle_engine_s"] == numbers["played_again"] == 0 and 1 <= numbers["idle_learner_s"] <= 3
     run.iterate()
     run._ahead.drain()
-    assert run._ahead.numbers() == {"idle_engine_s": 2.0, "idle_learner_s": 1.0, "played_again": 0.0}
+    numbers = run._ahead.numbers
+    assert 2 <= numbers["idle_engine_s"] <= 3 and numbers["idle_learner_s"] == 1 and not numbers["played_again"]
 
 
 def test_what_counters_say_is_known_ahead_and_anything_else_is_played_again(loop: Any) -> None:
@@ -127,11 +166,11 @@ def test_what_counters_say_is_known_ahead_and_anything_else_is_played_again(loop
     run._schedules.observe({"learners": {"player": {"entropy": 5.0}}})  # Nothing of play.
     assert run.iterate() == 3
     run._ahead.drain()
-    assert len(run.played) == 5 and not run._ahead.numbers()["played_again"]
+    assert len(run.played) == 5 and not run._ahead.numbers["played_again"]
     run._schedules.observe({"env_runners": {"success_rate": 0.9}})
     assert run.iterate() == 4
     run._ahead.drain()
-    assert run._ahead.numbers()["played_again"] == 1
+    assert run._ahead.numbers["played_again"] == 1
     assert [(number, values["inference.temperature"]) for number, values, _ in run.played[4:]] == [
         (4, 1.0),
         (4, 0.5),
@@ -146,7 +185,7 @@ def test_nothing_is_played_ahead_of_what_its_schedules_are_not_known_for(loop: A
     run = loop(3, inference={"temperature": {"by": by, "points": [[0, 1.0], [1000, 0.5]]}})
     for number in range(3):
         assert run.iterate() == number
-        assert len(run._ahead.begun) == ahead and not run._ahead.numbers()["played_again"]
+        assert len(run._ahead.begun) == ahead and not run._ahead.numbers["played_again"]
 
 
 def test_a_league_plays_one_iteration_ahead_and_none_behind_a_snapshot(loop: Any) -> None:
@@ -198,7 +237,7 @@ def test_an_iteration_that_failed_is_played_anew_and_those_behind_it_too(loop: A
     run._ahead.begin()
     assert [run.iterate() for _ in range(3)] == [2, 3, 4]
     run._ahead.drain()
-    assert [number for number, _, _ in run.played][-5:] == [2, 3, 4, 5, 6] and run.unlogged == [1, 2]
+    assert sorted(number for number, _, _ in run.played[-5:]) == [2, 3, 4, 5, 6] and run.unlogged == [1, 2]
 
 
 def test_nothing_is_waited_for_behind_the_end(loop: Any) -> None:

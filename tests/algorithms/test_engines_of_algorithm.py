@@ -31,7 +31,7 @@ from rllib_lmgame.inference.serving.interruption import InterruptedWaitError
 from rllib_lmgame.inference.weights import state_checksum, unpack_state
 from rllib_lmgame.learners.learner import LMGameLearner
 from rllib_lmgame.learners.options import WeightUse
-from rllib_lmgame.learners.process import OtherLearnerError, ProcessGroup
+from rllib_lmgame.learners.process import ProcessGroup
 from rllib_lmgame.policies.model.files import ModelFiles
 from rllib_lmgame.policies.model.network import CheckpointTensors, parts_of
 
@@ -84,8 +84,8 @@ class Learner:
         self.averages = {"player": SimpleNamespace(tensors={"w": torch.full((2,), 3.0)})}
 
     @contextmanager
-    def full_state(self, trained=False):
-        yield self.weights
+    def full_state(self, trained, others, everyone):
+        yield self.weights | {name: tensor.to(torch.bfloat16) for name, tensor in others.items()}
 
 
 @pytest.mark.parametrize(("use", "value"), [(WeightUse.TRAINING, 1.0), (WeightUse.EVALUATION, 3.0)])
@@ -95,7 +95,7 @@ def test_the_averaged_weights_are_pushed_where_they_are_asked_for(use: WeightUse
     class Push:
         options = InferenceOptions(weight_transport="nccl")
 
-        def __call__(self, state: dict[str, torch.Tensor], version: int) -> None:
+        def __call__(self, state: dict[str, torch.Tensor], version: int, rank: int, device: torch.device) -> None:
             pushed.append((state, version))
 
     learners = SimpleNamespace(is_local=True, _learner=Learner(ProcessGroup()))
@@ -112,18 +112,29 @@ def test_an_algorithm_that_was_stopped_plays_no_more() -> None:
         LMGamePPO.play(stopped, [], stopped)
 
 
-def test_a_push_that_fails_on_the_first_learner_ends_on_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    failures: list[Any] = []
-    monkeypatch.setattr(ProcessGroup, "sum", lambda ranks, failed: failures.append(failed) or 1)
+@pytest.mark.parametrize("count", [1, 2])
+def test_learners_that_may_wait_for_each_other_end_when_a_push_fails(
+    count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed: list[int] = []
+    monkeypatch.setattr("rllib_lmgame.algorithms.cluster.workers.ray.kill", killed.append)
 
-    def push(state: Any, version: int) -> None:
+    def fails(group: Any, function: Any) -> None:
         raise RuntimeError("no engine")
 
+    monkeypatch.setattr("rllib_lmgame.algorithms.cluster.workers.foreach_learner", fails)
+    learners = SimpleNamespace(is_local=False, _workers=list(range(count)))
+    push = SimpleNamespace(options=InferenceOptions(weight_transport="ipc"))
     with pytest.raises(RuntimeError, match="no engine"):
-        Learner(ProcessGroup(2, 0)).push_on_device("player", push, 1)
-    with pytest.raises(OtherLearnerError):
-        Learner(ProcessGroup(2, 1)).push_on_device("player", push, 1)
-    assert failures == [True, False]
+        push_from_learners(learners, SimpleNamespace(learner_push=lambda: push), "player", 1, WeightUse.TRAINING)
+    assert killed == ([0, 1] if count == 2 else [])
+
+
+def test_the_first_push_and_every_sixteenth_are_compared() -> None:
+    learner: Any = Learner(ProcessGroup())
+    learner._packed, learner.module["player"].like_checkpoint = {}, lambda weights: weights
+    checksums = [LMGameLearner.pack_weights(learner, "player", version).checksum for version in range(33)]
+    assert [version for version, checksum in enumerate(checksums) if checksum] == [0, 16, 32]
 
 
 @pytest.mark.slow
@@ -143,10 +154,29 @@ def test_pushed_weights_outlive_the_learner_that_packed_them(make_config, ray_cl
         learners.shutdown()
     bundle = ray.get(shared.reference, timeout=60)
     state = unpack_state(bundle)
-    assert (bundle.version, bundle.num_bytes) == (3, shared.num_bytes)
+    assert bundle.version == 3
     assert state_checksum(state) == bundle.checksum == shared.checksum
     assert state.keys() == expected.keys()
     assert all((tensor.numpy() == expected[name]).all() for name, tensor in state.items())
+
+
+@pytest.mark.parametrize(
+    ("pushed", "calls"),
+    [
+        (True, [("learns", "sleep", 2), ("frozen", "sleep", 1), ("frozen", "wake_up")]),
+        (False, [("learns", "sleep", 1), ("frozen", "sleep", 1), ("learns", "wake_up"), ("frozen", "wake_up")]),
+    ],
+)
+def test_engines_drop_weights_only_where_a_push_follows(pushed: bool, calls: list[tuple[Any, ...]]) -> None:
+    seen: list[tuple[Any, ...]] = []
+    groups = {
+        name: SimpleNamespace(call=lambda *what, name=name: seen.append((name, *what))) for name in ("learns", "frozen")
+    }
+    run = SimpleNamespace(inference=InferenceOptions(sleep_during_update=True))
+    config = SimpleNamespace(run=run, trained_policies=lambda: ["learns"])
+    with LMGamePPO.engines_asleep(SimpleNamespace(config=config, engine_groups=groups), pushed=pushed):
+        pass
+    assert seen == calls
 
 
 def test_engines_are_told_whether_code_of_the_model_is_trusted(make_config, monkeypatch) -> None:

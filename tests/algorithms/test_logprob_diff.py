@@ -44,7 +44,7 @@ class Restored(LMGamePPO):
 def test_a_restored_run_is_checked_at_its_first_update(gaps: tuple[float | None, ...]) -> None:
     run = Restored()
     run.see(*gaps[:-1])
-    with pytest.raises(ConfigError, match=r"max_logprob_diff: player: the log-probabilities .* differ by (0\.9|nan) "):
+    with pytest.raises(ConfigError, match=r"max_logprob_diff: player: log-probabilities .* differ by (0\.9|nan) "):
         run.see(gaps[-1])
 
 

@@ -154,7 +154,7 @@ def test_numbers_of_one_name_are_refused_and_games_keep_theirs_apart(make_config
         measures, "_with_engines", lambda config, game, seats, use, heal, play: {"illegal_mean": len(seats)}
     )
     games = [GameConfig(env="lmgame/TicTacToe-v0"), GameConfig(env=KUHN["env"])]
-    found = measure_policies(make_config(**KUHN), ["exploitability", "tic_tac_toe"], games)
+    found = measure_policies(make_config(**KUHN), ["exploitability", {"type": "against", "player": "minimax"}], games)
     assert set(found["games"]) == {"lmgame_TicTacToe-v0", "lmgame_KuhnPoker-v0"} and len(found) == 1
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
 
 import pytest
 
@@ -13,7 +12,6 @@ from rllib_lmgame.algorithms.ppo import LMGamePPO
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.config.algorithms import (
     COMMON_SECTIONS,
-    ENTRY_POINT_GROUP,
     OWN,
     PPO,
     SFT,
@@ -21,7 +19,6 @@ from rllib_lmgame.config.algorithms import (
     Section,
     entry_of,
     find_entry,
-    known_entry,
     reference,
 )
 from rllib_lmgame.datasets.options import SupervisedOptions
@@ -31,25 +28,6 @@ from rllib_lmgame.experiments.checks.algorithms import resolve_algorithm
 
 class OtherLoop(LMGamePPO):
     """Changes the loop alone."""
-
-
-Announce = Callable[..., None]
-
-
-@pytest.fixture
-def announce(tmp_path, monkeypatch) -> Announce:
-    """Function ``(package, **points)`` that announces algorithms as an installed package does."""
-
-    def write(package: str, **points: str) -> None:
-        info = tmp_path / package / f"{package}-1.0.dist-info"
-        info.mkdir(parents=True)
-        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
-        (info / "entry_points.txt").write_text(
-            f"[{ENTRY_POINT_GROUP}]\n" + "".join(f"{name} = {value}\n" for name, value in points.items())
-        )
-        monkeypatch.syspath_prepend(str(info.parent))
-
-    return write
 
 
 def test_the_registry_is_light() -> None:
@@ -82,12 +60,9 @@ def test_a_class_that_changes_the_loop_alone_needs_no_entry() -> None:
     )
 
 
-def test_what_is_not_announced_is_found_by_its_path(announce: Announce) -> None:
+def test_what_is_not_of_this_package_is_found_by_its_path() -> None:
     entry = AlgorithmEntry("Mine", f"{__name__}:OtherLoop", PPO.config, PPO.sections)
     assert reference(entry) == f"{__name__}:OtherLoop"
-    announce("mine", Mine=f"{__name__}:OtherLoop")
-    known = known_entry("Mine")
-    assert known is not None and known.algorithm_class() is OtherLoop and reference(entry) == "Mine"
 
 
 @pytest.mark.parametrize(
@@ -141,50 +116,25 @@ def test_an_entry_and_classes_that_do_not_belong_together_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("points", "name", "words"),
+    ("name", "words"),
     [
-        ({"one": {"Mine": "os:system"}}, "Mine", "os:system is neither an AlgorithmEntry"),
-        ({"one": {"Mine": "no_such_module:Mine"}}, "Mine", "cannot import 'no_such_module'"),
-        (
-            {"one": {"PPO": f"{__name__}:OtherLoop"}},
-            "PPO",
-            "'PPO' is one of RLlib's, and .*OtherLoop is announced by the same name",
-        ),
-        (
-            {"one": {"OtherLoop": f"{__name__}:OtherLoop"}},
-            "OtherLop",
-            "there is no algorithm 'OtherLop'; did you mean 'OtherLoop'",
-        ),
-        ({}, "LMGameppo", "there is no algorithm 'LMGameppo'; did you mean 'LMGamePPO'"),
-        ({}, "DPO", "there is no algorithm 'DPO'; did you mean 'LMGameDPO'"),
+        ("os:system", "os:system is not an RLlib Algorithm class"),
+        ("no_such_module:Mine", "cannot import 'no_such_module'"),
+        ("LMGameppo", "there is no algorithm 'LMGameppo'; did you mean 'LMGamePPO'"),
+        ("DPO", "there is no algorithm 'DPO'; did you mean 'LMGameDPO'"),
     ],
 )
-def test_what_packages_announce_is_checked(announce, points, name, words) -> None:
-    for package, announced in points.items():
-        announce(package, **announced)
+def test_what_a_file_names_is_checked(name, words) -> None:
     with pytest.raises(ConfigError, match=words):
         resolve_algorithm(name)
-    path = f"{__name__}:OtherLoop"
     assert find_entry("LMGameSFT") is SFT and resolve_algorithm("APPO").entry is None, "other names work"
-    assert known_entry(path) is None and resolve_algorithm(path).cls is OtherLoop
+    assert resolve_algorithm(f"{__name__}:OtherLoop").cls is OtherLoop
 
 
-def test_an_import_path_is_no_name(announce: Announce) -> None:
-    announce("odd", **{"os:system": f"{__name__}:OtherLoop"})
-    assert known_entry("os:system") is None
-
-
-def test_nobody_takes_the_name_of_an_algorithm_of_this_package(announce: Announce) -> None:
-    announce("theirs", LMGamePPO="theirs:Other")
-    assert find_entry("LMGamePPO") is PPO
-
-
-def test_a_stranger_names_what_is_installed_here_and_nothing_else(announce: Announce) -> None:
-    announce("mine", Mine=f"{__name__}:OtherLoop")
+def test_a_stranger_names_what_is_of_this_package_and_nothing_else() -> None:
     for trust in (False, True):
         assert algorithm_of({}, trust=trust) is PPO
         assert algorithm_of({"run": "LMGameSFT"}, trust=trust) is SFT
-        assert algorithm_of({"run": "Mine"}, trust=trust).algorithm == f"{__name__}:OtherLoop"
         with pytest.raises(ConfigError, match="there is no algorithm 'Nobodys'"):
             algorithm_of({"run": "Nobodys"}, trust=trust)
         with pytest.raises(ConfigError):

@@ -90,12 +90,6 @@ def test_a_game_and_players_with_a_name_or_a_seat_are_found(line, shown, mine, m
     assert shown in capsys.readouterr().out
 
 
-def test_an_opponent_with_a_name_is_found(mine, capsys) -> None:
-    game = ["--env", "lmgame/TicTacToe-v0", "--against", "first=mine:FirstLegal"]
-    assert main(["evaluate", "random", *game, "--episodes", "2"]) == 0
-    assert "first as " in capsys.readouterr().out
-
-
 def test_a_file_that_is_not_there_is_answered_with_one_that_is(mine: Path, capsys) -> None:
     assert main(["play", "minee:MyGame"]) == 2
     said = capsys.readouterr().err
@@ -202,40 +196,6 @@ def test_every_key_of_the_table_is_looked_at(key: str) -> None:
     given: list[object] = ["mine:Thing", {"type": "mine:Thing", "name": "other:Name", "scale": 2}]
     for value in [*given, {"choice": given[:1]}]:
         assert list(named_in(settings_at(key, value))) == ["mine:Thing"], value
-
-
-MEASURES = [
-    "bluffs:Bluffs",
-    {"type": "against", "player": "bluffs:First", "name": "first", "games": 2},
-]
-BLUFFS = """
-class Bluffs:
-    def __init__(self, name: str = "bluffs"):
-        self.columns = (name,)
-
-    def problem(self, game):
-        return None
-
-    def __call__(self, game, policies):
-        return {self.columns[0]: 0.0}
-
-
-class First:
-    def act(self, session, agent_id, observation, rng):
-        return observation.legal_actions[0]
-"""
-
-
-@pytest.mark.parametrize("measure", MEASURES, ids=["by its path", "a player of one"])
-def test_a_measure_of_ones_own_is_found(here, monkeypatch, capsys, tiny_dict, measure) -> None:
-    config = tiny_dict(env="lmgame/KuhnPoker-v0", env_config={}, evaluation_interval=1)
-    config["evaluation_config"] = {"measures": [measure]}
-    text = yaml.safe_dump({"a": {"run": "LMGamePPO", "stop": {"rl_iteration": 1}, "config": config}})
-    (here / "mine.yaml").write_text(text)
-    (here / "bluffs.py").write_text(BLUFFS)
-    monkeypatch.delitem(sys.modules, "bluffs", raising=False)
-    assert main(["train", "file", "mine.yaml", "--dry-run"]) == 0
-    assert sys.path[-1] == str(here) and "bluffs" in sys.modules
 
 
 @pytest.mark.slow

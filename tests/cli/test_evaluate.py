@@ -11,11 +11,13 @@ from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.cli import main
 from rllib_lmgame.cli.evaluate import say_other_options
 from rllib_lmgame.cli.tables import evaluation_table
-from rllib_lmgame.evaluation.evaluate import LoadedPolicies, measure
+from rllib_lmgame.evaluation.evaluate import game_numbers
 from rllib_lmgame.measures.statistics import wilson_interval
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
-from rllib_lmgame.rollouts.episodes import seed_and_level
-from rllib_lmgame.rollouts.records import GameConfig
+from rllib_lmgame.rollouts.episodes import episode_metrics, seed_and_level, success_by_seed
+from rllib_lmgame.rollouts.item_order import evaluated_levels
+from rllib_lmgame.rollouts.records import GameConfig, PlaySettings
+from rllib_lmgame.rollouts.sources import AgentMapper
 
 RPS = "lmgame/RockPaperScissors-v0"
 ROUNDS = ["--games", f"{RPS}@{{rounds: 3}}"]
@@ -41,8 +43,13 @@ def measured(*games: GameConfig, player: str = "solver", policies=None, mapping=
     config = LMGamePPOConfig().environment(games[0].env)
     if policies:
         config.players(policies, mapping)
-    loaded = LoadedPolicies(config, TextGameEnvRunner(config=config))
-    return measure(loaded, games, episodes, 0.0, {} if policies and "player" not in policies else {"player": player})
+    agent_mapper = AgentMapper(config, {} if policies else {"player": player})
+    plans, _ = agent_mapper.assigned(evaluated_levels(games, episodes), games)
+    summaries = TextGameEnvRunner(config=config).play(plans, PlaySettings(games, temperature=0.0)).summaries
+    own = [[one for one in summaries if one.game == number] for number in range(len(games))]
+    zipped = zip(games, own, strict=True)
+    rows = [game_numbers(game, some, (), temperature=game.sampled_at(0.0)) for game, some in zipped]
+    return {**episode_metrics(summaries), "successes": success_by_seed(summaries), "evaluated": rows}
 
 
 def text(numbers: dict[str, Any]) -> list[str]:
@@ -63,19 +70,19 @@ def test_levels_that_come_again_are_counted_once() -> None:
     blocks = {"env": "lmgame/Blocksworld-v0", "env_config": {"split": "test"}}
     numbers = measured(GameConfig(**blocks), GameConfig(**blocks, name="warm", temperature=0.7), episodes=200)
     game, warm = numbers["evaluated"]
-    assert game["success_rate"] == game["success_each_level_once"] == 1.0 and game["levels"] == 15
+    assert game["success_rate"] == 1.0 and game["levels"] == 15
     assert game["success_interval"] == pytest.approx((wilson_interval(15, 15)[0], 1.0), abs=0.1)
     assert len({seed_and_level(name)[1] for name in numbers["successes"]}) == 2 * 15
-    assert (warm["temperature"], game["temperature"]) == (0.7, 0.0) and "success_each_level_once" not in warm
-    columns, row, note, again, *_ = text(numbers)
+    assert (warm["temperature"], game["temperature"]) == (0.7, 0.0)
+    columns, row, again, *_ = text(numbers)
     assert columns.split()[:6] == ["player", "game", "split", "episodes", "levels", "success"]
-    assert row.split()[3:6] == ["200", "15", "1.000"] and note.endswith("counted once each: 1.000, exactly")
+    assert row.split()[3:6] == ["200", "15", "1.000"]
     assert [dict(zip(columns.split()[-7:], line.split()[-7:], strict=True))["T"] for line in (row, again)] == [
         "0",
         "0.7",
     ]
-    _, row, *notes = text(measured(GameConfig(env="lmgame/MazeUmaze-v0", env_config={"split": "test"})))
-    assert row.split()[3:7] == ["20", "1", "1.000", "-"] and "no interval over levels" in notes[0]
+    _, row, *_ = text(measured(GameConfig(env="lmgame/MazeUmaze-v0", env_config={"split": "test"})))
+    assert row.split()[3:7] == ["20", "1", "1.000", "-"]
 
 
 def test_replies_that_cannot_be_read_stand_apart_from_illegal_moves_and_some_are_shown() -> None:

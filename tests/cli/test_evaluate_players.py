@@ -174,7 +174,7 @@ def test_the_directory_of_another_evaluation_is_refused(changed, words, tmp_path
     assert before == {file.name: file.read_bytes() for file in (tmp_path / "out").iterdir()}
 
 
-@pytest.mark.parametrize("changed", [{"success": "1"}, {"seats": []}, {"turns": "3"}, {"player": ["random"]}])
+@pytest.mark.parametrize("changed", [{"success": "1"}, {"turns": "3"}, {"player": ["random"]}])
 def test_a_record_with_other_kinds_of_values_is_named_with_its_line(changed, tmp_path, capsys) -> None:
     out = tmp_path / "out"
     command = ["evaluate", "random", "--games", "lmgame/FrozenLake-v0", "--episodes", "1", "--out", str(out)]

@@ -106,3 +106,5 @@ def test_a_server_that_is_not_there_is_told(
 def test_a_name_of_nothing_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["info", "lmgame/TicTacTo-v0"]) == 2
     assert "did you mean 'lmgame/TicTacToe-v0'" in capsys.readouterr().err
+    assert main(["info", "collections:OrderedDict"]) == 2
+    assert "is a class without `step`; it must be" in capsys.readouterr().err

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import gc
 import io
 import json
 import os
@@ -16,7 +15,7 @@ import sys
 import pytest
 
 from rllib_lmgame.cli import main
-from rllib_lmgame.cli.example import describe_example, examples
+from rllib_lmgame.cli.example import examples
 from rllib_lmgame.cli.main import COMMANDS, make_parser
 
 GAME = (
@@ -104,6 +103,14 @@ def test_errors_name_file_line_and_key(file, capsys):
         capsys.readouterr().err
         == f"error: {file}:7: config.inference.temperatur: unknown key; did you mean 'temperature'?\n"
     )
+
+
+def test_the_command_itself_has_the_variables_of_the_file(file, monkeypatch):
+    """Else the hub would refuse a gated model to its checks."""
+    monkeypatch.setenv("LMGAME_OF_A_TEST", "before")
+    file.write_text(GAME % "temperatur: 0.5" + "  env_vars: {LMGAME_OF_A_TEST: 7}\n")
+    assert main(["train", "file", str(file)]) == 2
+    assert os.environ["LMGAME_OF_A_TEST"] == "7"
 
 
 def test_all_wrong_keys_of_a_file_are_named_at_once(file, capsys):
@@ -291,7 +298,7 @@ def test_one_of_several_experiments_can_be_chosen(tmp_path, capsys):
 def test_examples_are_listed_with_descriptions(capsys):
     assert main(["example", "list"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    kinds = ["On two CPU cores", "On one GPU", "On four GPUs", "On eight GPUs"]
+    kinds = ["On two CPU cores", "On one GPU", "On four GPUs", "On eight GPUs", "On 32 GPUs"]
     assert [line for line in lines if line.startswith("On ")] == kinds
     rows = [line for line in lines if line and line not in kinds]
     assert sorted(line.split()[0] for line in rows) == sorted(examples())
@@ -299,17 +306,7 @@ def test_examples_are_listed_with_descriptions(capsys):
     at = {kind: lines.index(kind) for kind in kinds}
     gpus = [n for n, line in enumerate(lines) if "-1gpu" in line.split(" ")[0] or line.startswith("grl-quick ")]
     assert len(gpus) > 1 and all(at["On one GPU"] < number < at["On four GPUs"] for number in gpus)
-
-
-def test_an_example_is_described_by_a_whole_sentence():
-    for name, path in examples().items():
-        assert describe_example(path).endswith("."), name
-
-
-def test_an_example_is_printed_as_it_is(capsys):
-    name, path = next(iter(examples().items()))
-    assert main(["example", "get", name]) == 0
-    assert capsys.readouterr().out == path.read_text()
+    assert not any("gpu" in line.split(" ")[0] for line in lines[: at["On one GPU"]])
 
 
 def test_an_example_runs_with_flags(capsys):
@@ -322,17 +319,6 @@ def test_a_program_has_no_expert(expert, capsys):
     assert main(["example", "run", "agent-trail-tiny", "--dry-run", "--set", f"config.warm_start.expert={expert}"]) == 2
     said = f" is a program, which `{expert}` cannot answer; set warm_start.data"
     assert said in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("command", ["collect GAME --out x", "play GAME", "tournament GAME --players a b"])
-def test_seeds_below_zero_are_refused(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*command.split(), "--seed", "-1"]) == 2
-    assert "argument --seed: must be at least 0, got -1" in capsys.readouterr().err
-
-
-def test_called_from_python_garbage_is_collected_as_before(capsys: pytest.CaptureFixture[str]) -> None:
-    before = gc.get_threshold()
-    assert main(["--version"]) == 0 and gc.get_threshold() == before
 
 
 def command(words: str, **environment: str) -> tuple[int, str, str]:
@@ -349,13 +335,8 @@ def test_output_that_cannot_be_written_is_named() -> None:
     assert (status, said) == (1, "error: standard output cannot be written: No space left on device\n")
 
 
-def test_what_is_printed_need_not_be_utf8() -> None:
-    status, shown, said = command("games list", PYTHONIOENCODING="ascii")
-    assert status == 0 and said == "" and "lmgame/Sokoban-v0" in shown
-
-
 CHECKED_LATER = {
-    *("--port", "--topk", "--text"),
+    *("--port", "--topk"),
     *("--num-samples", "--checkpoint-freq"),  # As keys of a file.
 }
 

@@ -12,6 +12,7 @@ from rllib_lmgame.cli import main
 from rllib_lmgame.policies.scripted import RandomPlayer
 
 TIC_TAC_TOE = "lmgame/TicTacToe-v0"
+KUHN = ["lmgame/KuhnPoker-v0", "--env-config", "{players: 3}"]
 SELF_PLAY = {
     "env": TIC_TAC_TOE,
     "env_config": {"max_invalid_actions": 1},
@@ -65,9 +66,8 @@ def test_players_without_a_seat_take_the_others(terminal: Terminal) -> None:
     assert out.startswith(f"{TIC_TAC_TOE}; X: random, O: minimax\n") and "X (random)> " in out
     out = terminal.play(TIC_TAC_TOE, "--players", "random", "--seat", "O", typed="! ! ! ! ! !")
     assert "; X: random, O: you" in out
-    kuhn = ["lmgame/KuhnPoker-v0", "--env-config", "{players: 3}", "--players", "player_1=solver", "random"]
-    out = terminal.play(*kuhn, "--no-pause", typed="! ! !")
-    assert "player_0: you, player_1: solver, player_2: random" in out
+    out = terminal.play(*KUHN, "--players", "player_1=random", "random", "--no-pause", typed="! ! !")
+    assert "player_0: you, player_1: random, player_2: random" in out
 
 
 def test_a_checkpoint_takes_the_seats_nobody_is_named_for(terminal: Terminal, checkpoint: Checkpoint) -> None:
@@ -202,6 +202,7 @@ def test_a_game_that_hangs_is_left(where, checkpoint, tmp_path, monkeypatch, ter
         ([TIC_TAC_TOE, "--players", "X=random", "--seat", "none"], "nobody takes the seat 'O'"),
         ([TIC_TAC_TOE, "--players", "random", "minimax"], "write SEAT=PLAYER for each of X, O"),
         ([TIC_TAC_TOE, "--players", "X=randm"], "did you mean 'random'?"),
+        ([*KUHN, "--players", "player_1=solver", "random", *WATCH], "KuhnPoker-v0 has no solver with these options"),
         (
             [TIC_TAC_TOE, "--players", "X=openai:m@http://127.0.0.1:1/v1", "--config", "{endpoint: {attempts: 1}}"],
             "no answer from http://127.0.0.1:1/v1",

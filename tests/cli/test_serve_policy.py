@@ -37,7 +37,7 @@ def test_a_policy_is_served_by_vllms_own_server(
     started: list[tuple[Any, ...]] = []
     place = f"hf:{checkpoint()}/hf"
     own = ["serve", "--policy", place, "--port", "0", "--temperature", "0.5"]
-    own += ["--config", "{language_model: {chat_template_kwargs: {enable_thinking: false}}}"]
+    own += ["--config", "{language_model: {reply_prefill: '<answer>', chat_template_kwargs: {enable_thinking: false}}}"]
 
     def run_server(*asked: Any) -> int:
         started.append(asked)
@@ -52,6 +52,7 @@ def test_a_policy_is_served_by_vllms_own_server(
     assert asked.model == place.removeprefix("hf:") and asked.served_model_name == [place] and asked.max_num_seqs == 64
     assert asked.override_generation_config["temperature"] == 0.5 and asked.dtype == "float32"
     assert asked.default_chat_template_kwargs == {"enable_thinking": False}
+    assert "began with '<answer>': send this beginning as the last message" in capsys.readouterr().err
     assert asked.middleware == ["rllib_lmgame.evaluation.players.vllm_server.Guard"]
 
 

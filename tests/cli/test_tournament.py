@@ -107,7 +107,7 @@ def test_a_tournament_goes_on_where_it_was_left(tmp_path: Path, capsys: pytest.C
     assert main([*command[:-2], "12", "--out", str(cut)]) == 2
     assert "holds another tournament: --games was 6, now it is 12" in capsys.readouterr().err
     assert main([*command[:3], "solver", *command[4:], str(cut)]) == 2
-    assert "players.solver was not given, now it is" in capsys.readouterr().err
+    assert "players.random was" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("order", ["games", "players"])
@@ -121,26 +121,6 @@ def test_another_order_is_another_tournament(order, tmp_path, capsys) -> None:
     assert main(["tournament", *games, "--players", *players, *rest]) == 2
     told = capsys.readouterr()
     assert "holds another tournament: order was" in told.err and not told.out
-
-
-GAME_OF_ENORMOUS_RESULTS = """
-from rllib_lmgame.envs.games.duels.tic_tac_toe import TicTacToe
-
-class Enormous(TicTacToe):
-    def step(self, action):
-        super().step(action)
-        for info in self.infos.values():
-            if "result" in info:
-                info["result"] *= 1.7e308
-"""
-
-
-def test_a_game_whose_results_nobody_can_sum_costs_that_game(tmp_path, own_players, capsys) -> None:
-    (tmp_path / "enormous_games.py").write_text(GAME_OF_ENORMOUS_RESULTS)
-    command = ["tournament", "enormous_games:Enormous", "--players", "random", "minimax", "--games", "2"]
-    assert main([*command, "--seed", "1", "--out", "cup"]) == 1
-    out = capsys.readouterr().out
-    assert "0 of 2 games played, 2 failed" in out and "not a finite number of at most 1e+100" in out
 
 
 def test_games_that_are_not_zero_sum_are_told_by_what_players_get(capsys: pytest.CaptureFixture[str]) -> None:

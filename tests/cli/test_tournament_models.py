@@ -204,4 +204,4 @@ def test_a_model_served_by_vllm_plays(vllm_server: str, tmp_path: Path, capsys: 
     (table,) = content["standings"]
     assert sum(player["seats"] for player in table["players"]) == 8
     assert main([*command[:3], f"far=openai:tinny@{vllm_server}", "random"]) == 2
-    assert "it lists no model 'tinny', did you mean 'tiny'?" in capsys.readouterr().err
+    assert "tinny" in capsys.readouterr().err

@@ -63,13 +63,26 @@ policies.a-1 | {env: lmgame/TicTacToe-v0, policies: [a, a-1], league: {opponent_
 policies.b.language_model | {env: lmgame/TicTacToe-v0, league: {opponent_engines: 2}, policies: {a: {}, b: {language_model: {max_tokens_per_turn: 16}}}}
 inference.num_gpus_per_engine | inference: {tensor_parallel_size: 2}
 inference.engine | inference: {engine: vlm}
+inference.quantization | inference: {engine: transformers, quantization: fp8_per_tensor}
+inference.speculative | {text_rollouts: {constrained_decoding: true}, inference: {speculative: {}, num_gpus_per_engine: 1}}
+inference.speculative | inference: {speculative: {}}
+inference.async_scheduling | {text_rollouts: {constrained_decoding: true}, inference: {async_scheduling: true}}
+inference.batch_invariant | inference: {batch_invariant: true}
+inference.engine_kwargs | inference: {engine_kwargs: {quantization: awq}}
+inference.engine | {env: lmgame/TicTacToe-v0, policies: [a, b], num_gpus_per_learner: 1, inference: {engine: {type: server, url: 'http://h:1'}, weight_transport: nccl}}
+inference.weight_transport | inference: {engine: {type: server, url: 'http://h:1'}}
+inference.engine.url | inference: {engine: {type: server, url: 'localhost:8000', weights_dir: /tmp}}
+inference.engine.url | inference: {engine: {type: server, url: 'http://h:99999', weights_dir: /tmp}}
+text_rollouts.constrained_decoding | {text_rollouts: {constrained_decoding: true}, inference: {engine: {type: server, url: 'http://h:1', weights_dir: /tmp}}}
+inference.async_scheduling | inference: {engine: transformers, async_scheduling: true}
+inference.engine_kwargs | inference: {engine_kwargs: {async_scheduling: true}}
 inference.weight_transport | inference: {weight_transport: nccl}
 num_gpus_per_learner | inference: {weight_transport: nccl, num_gpus_per_engine: 1}
 inference.weight_transport | {num_gpus_per_learner: 1, inference: {engine: transformers, weight_transport: nccl, num_gpus_per_engine: 1}}
 inference.weight_transport | {num_gpus_per_learner: 0.5, inference: {weight_transport: nccl, num_gpus_per_engine: 0.5}}
 inference.weight_transport | {num_gpus_per_learner: 1, inference: {weight_transport: ipc, num_gpus_per_engine: 1}}
 inference.num_engines | {num_gpus_per_learner: 0.5, inference: {weight_transport: ipc, num_gpus_per_engine: 0.2, num_engines: 2}}
-num_learners | {num_gpus_per_learner: 0.5, num_learners: 2, inference: {weight_transport: ipc, num_gpus_per_engine: 0.2}}
+num_gpus_per_learner | {num_gpus_per_learner: 0.5, num_learners: 2, inference: {weight_transport: ipc, num_gpus_per_engine: 0.2}}
 inference.engine | {run: LMGameILQL, language_model: {value_model: separate}, inference: {engine: vllm}}
 inference.weight_transport | {run: LMGameILQL, num_gpus_per_learner: 1, inference: {engine: vllm, weight_transport: nccl, num_gpus_per_engine: 1}}
 language_model.lora | {run: LMGameILQL, language_model: {lora: {}}}

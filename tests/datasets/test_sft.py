@@ -332,7 +332,7 @@ FACTS = [Facts(f"line {n}", "ab"[n % 2], str(n // 4), float(n), success=n > 2) f
 
 
 def chosen(facts: list[Facts] = FACTS, **options: Any) -> list[int]:
-    return choose(facts, build(SupervisedOptions, options)).training
+    return choose(facts, build(SupervisedOptions, options))[0]
 
 
 def test_choices() -> None:
@@ -354,12 +354,10 @@ def test_equal_returns_keep_the_order_of_the_files() -> None:
 
 def test_whole_levels_are_held_out_the_same_whatever_else_is_chosen() -> None:
     facts = [Facts(str(n), "", str(n // 2), float(n)) for n in range(40)]
-    found = choose(facts, SupervisedOptions(validation_share=0.25))
-    assert len(found.validation) == 10 and sorted([*found.training, *found.validation]) == list(range(40))
-    assert {n // 2 for n in found.validation}.isdisjoint(n // 2 for n in found.training)
-    assert choose(facts[::-1], SupervisedOptions(validation_share=0.25)).validation == sorted(
-        39 - n for n in found.validation
-    )
+    training, held_out = choose(facts, SupervisedOptions(validation_share=0.25))
+    assert len(held_out) == 10 and sorted([*training, *held_out]) == list(range(40))
+    assert {n // 2 for n in held_out}.isdisjoint(n // 2 for n in training)
+    assert choose(facts[::-1], SupervisedOptions(validation_share=0.25))[1] == sorted(39 - n for n in held_out)
 
 
 @pytest.mark.parametrize(

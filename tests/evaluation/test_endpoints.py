@@ -183,24 +183,6 @@ def test_the_key_is_left_out_of_what_is_shown(monkeypatch: pytest.MonkeyPatch) -
         assert LONG_KEY not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("key", "said"), [("EMPTY", "the messages are empty: EMPTY"), ("none", "None is not allowed, none was given")]
-)
-def test_a_word_as_a_key_hides_no_reason(key: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MY_KEY", key)
-    with pytest.raises(EndpointError, match=re.escape(f"HTTP 404: {said}")):
-        ask(refuses(404, json.dumps({"error": said})), variable="MY_KEY")
-
-
-def test_numbers_of_tokens_that_are_none_are_not_counted() -> None:
-    async def boasts(request: web.Request) -> web.Response:
-        answer = '{"choices": [{"message": {"content": "hi"}}], "usage": {"prompt_tokens": 1, "completion_tokens": %s}}'
-        return web.Response(text=answer % ("9" * 3000), content_type="application/json")
-
-    client = ask(boasts)
-    assert client.counts.completion_tokens == 0 and client.counts.answers_without_token_counts == 1
-
-
 def test_a_conversation_that_is_too_long_is_told_apart() -> None:
     said = "This model's maximum context length is 64 tokens."
     with pytest.raises(ConversationTooLong):
@@ -291,20 +273,6 @@ def test_an_endpoint_that_fails_now_and_then_costs_those_games_alone() -> None:
     assert all(re.match(r"far: http.* HTTP 500: overloaded", failure["message"]) for failure in outcome.failures)
 
 
-def test_an_endpoint_is_asked_and_read_in_another_form() -> None:
-    async def boxed(request: web.Request) -> web.Response:
-        body = await request.json()
-        shown = body["messages"][-1]["content"]
-        assert "in a box" in shown and "could not be read" not in shown
-        return completion(rf"I take \boxed{{{first_legal(body)}}}.")
-
-    outcome = asyncio.run(served(boxed, lambda url: tournament(url, reply_format="boxed")))
-    assert len(outcome.results[0]) == 4 and not outcome.failures
-    with pytest.raises(ConfigError, match="no reply format `boxd`; did you mean `boxed`") as caught:
-        asyncio.run(served(boxed, lambda url: tournament(url, reply_format="boxd")))
-    assert caught.value.path == "--config.language_model.reply_format"
-
-
 def test_who_has_no_tokens_left_forfeits() -> None:
     outcome = asyncio.run(served(plays, lambda url: tournament(url, max_tokens_per_episode=5)))
     assert {seat.outcome for result in outcome.results[0] for seat in result.seats if seat.player == "far"} == {"loss"}
@@ -323,11 +291,6 @@ def test_an_endpoint_that_cannot_begin_is_named(list_models: Handler, words: str
         asyncio.run(served(never, lambda url: tournament(url, limit_s=limit_s), list_models))
 
 
-def test_a_model_that_is_not_there_is_named_with_one_that_is() -> None:
-    outcome = asyncio.run(served(refuses(404, "what?"), lambda url: tournament(url, "goood")))
-    assert "404: what?; it lists no model 'goood', did you mean 'good'" in outcome.failures[0]["message"]
-
-
 def test_a_server_that_comes_up_late_is_asked_again() -> None:
     """The first request too: a loaded server says 503 for a moment."""
     calls: list[int] = []
@@ -340,11 +303,6 @@ def test_a_server_that_comes_up_late_is_asked_again() -> None:
     assert len(outcome.results[0]) == 4 and len(calls) == 2
     with pytest.raises(ConfigError, match=r"player 'far': .* HTTP 503: loading; tried 2 times"):
         asyncio.run(served(plays, tournament, refuses(503, "loading")))
-
-
-def test_nobody_there() -> None:
-    with pytest.raises(ConfigError, match=r"player 'far': no answer from http://127\.0\.0\.1:1/v1"):
-        asyncio.run(tournament("http://127.0.0.1:1/v1"))
 
 
 def test_messages_are_those_of_models_in_this_process() -> None:

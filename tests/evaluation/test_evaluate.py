@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +12,7 @@ import pytest
 from rllib_lmgame.algorithms.base import LMGameAlgorithm
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.base.registry import REPORTS
-from rllib_lmgame.evaluation.evaluate import LoadedPolicies, evaluate_checkpoint
+from rllib_lmgame.evaluation import learning_report
 from rllib_lmgame.evaluation.learning_report import episode_text, success_table
 from rllib_lmgame.experiments.results.outcome import load_report
 from rllib_lmgame.policies.model.export import save_tokenizer
@@ -26,9 +25,9 @@ def test_no_episode_played_is_an_error_with_its_cause() -> None:
     def play(plans: Any, settings: Any) -> PlayResult:
         return PlayResult(failures=[Failure(plan, "engine_error", "the prompt is empty") for plan in plans])
 
-    policies = LoadedPolicies(LMGamePPOConfig(), cast(Any, SimpleNamespace(play=play)))
+    runner = cast(Any, SimpleNamespace(play=play, config=LMGamePPOConfig()))
     with pytest.raises(EpisodeFailed, match=r"none of 3 episodes .* the prompt is empty"):
-        policies.play((GameConfig(env="lmgame/Sokoban-v0"),), 3)
+        learning_report.play(runner, (GameConfig(env="lmgame/Sokoban-v0"),), 3)
 
 
 def test_levels_and_seeds_are_those_of_the_evaluation_during_training() -> None:
@@ -41,34 +40,11 @@ def test_levels_and_seeds_are_those_of_the_evaluation_during_training() -> None:
         seen.append((levels, settings.seeded, settings.temperature))
         return PlayResult()
 
-    LoadedPolicies(config, cast(Any, SimpleNamespace(play=play))).play(games, 5, temperature=0.5)
+    learning_report.play(cast(Any, SimpleNamespace(play=play, config=config)), games, 5, temperature=0.5)
     algorithm = SimpleNamespace(config=config, eval_env_runner_group=None, play=play, tell=lambda _: None)
     algorithm._evaluate_plans = partial(LMGameAlgorithm._evaluate_plans, algorithm)
     LMGameAlgorithm.evaluate_games(cast(Any, algorithm), games, 5, temperature=0.5)
     assert seen[0] == seen[1] and seen[0][1] and len(seen[0][0]) == 10
-
-
-@pytest.mark.parametrize(
-    ("evaluation", "asked", "played"),
-    [({"explore": False}, None, 0.0), ({"temperature": 0.5}, 0.7, 0.7), ({}, None, None)],
-)
-def test_replies_are_sampled_as_in_the_evaluation_during_training(
-    monkeypatch: pytest.MonkeyPatch, evaluation: dict[str, Any], asked: float | None, played: float | None
-) -> None:
-    written = (
-        LMGamePPOConfig().update_from_dict({"env": "lmgame/Maze-v0", "evaluation_config": evaluation}).run.as_yaml()
-    )
-    config, seen = LMGamePPOConfig().update_from_dict(written), []
-
-    def play(games: Any, num_episodes: int, *, temperature: float | None, **_: Any) -> PlayResult:
-        seen.append(temperature)
-        return PlayResult()
-
-    policies = SimpleNamespace(play=play, config=config)
-    monkeypatch.setattr("rllib_lmgame.evaluation.evaluate.engines_for", lambda *args: nullcontext(policies))
-    monkeypatch.setattr("rllib_lmgame.evaluation.evaluate.saved_policies", lambda *args, **kwargs: config)
-    numbers = evaluate_checkpoint("checkpoint", temperature=asked)
-    assert (seen, numbers["temperature"]) == ([played], 1.0 if played is None else played)
 
 
 def test_a_tokenizer_that_has_gone_is_not_left_out_of_a_checkpoint(tmp_path: Path) -> None:
@@ -97,18 +73,15 @@ def on_levels(successes: str, digits: str) -> dict[str, float]:
 def test_levels_are_counted_and_not_seeds() -> None:
     """Two levels, each eight times; an older milestone named seeds alone."""
     before, after = levels("0" * 16), on_levels("10" * 8, "ab" * 8)
-    _, first, second, greedy, note = success_table(
+    _, first, second, greedy = success_table(
         {"before": before, "after": after, "after, greedy": after}, "test"
     ).splitlines()
     assert first.split()[:4] == ["before", "16", "16", "0.000"]
     assert second.split()[:4] == ["after", "16", "2", "0.500"] and "+0.500 (" in second
     low, high = map(float, (greedy.split()[5], greedy.split()[7]))
     assert low < 0.1 and high > 0.9
-    assert (
-        note.strip() == "each of these 2 levels came more than once and ended alike; counted once each: 0.500, exactly"
-    )
-    _, alone, said = success_table({"after": on_levels("1110", "aaaa")}, "test").splitlines()
-    assert alone.split() == ["after", "4", "1", "0.750", "-"] and said.strip().startswith("one level was played")
+    _, alone = success_table({"after": on_levels("1110", "aaaa")}, "test").splitlines()
+    assert alone.split() == ["after", "4", "1", "0.750", "-"]
 
 
 def test_play_without_success_has_no_table() -> None:

@@ -56,7 +56,7 @@ def test_a_policy_may_be_called_as_a_section_is(name, here) -> None:
 def test_what_is_no_file_here_stays(word, here) -> None:
     (here / "tiny").mkdir()
     config = {"language_model": {"model": word}, "warm_start": {"data": "missing.jsonl"}}
-    of_others = {"env": "json:JSONDecoder", "env_config": {"language_model": {"model": "model"}}}
+    of_others = {"env": "json:loads", "env_config": {"language_model": {"model": "model"}}}
     config |= {**of_others, "games": [of_others]}
     assert with_paths_of_here(config, PPO) == config
 

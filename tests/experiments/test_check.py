@@ -45,6 +45,9 @@ RAISING = """
 from rllib_lmgame.learners.advantages.base import Estimator
 
 class Leaving(Estimator):
+    def step(self):
+        pass
+
     def __init__(self, **options):
         raise SystemExit(3)
 
@@ -71,7 +74,6 @@ def broken_module(tmp_path, monkeypatch):
     [
         (GAME, "config.inferenc={x: 1}", "did you mean 'config.inference'"),
         (GAME, "config.temperature=1", "'config.inference.temperature'"),
-        (GAME, "learning_rate=1", "'config.lr'"),
         (GAME, "policy_loss=clip", "did you mean 'config.training.policy_loss'"),
         (GAME, "training={policy_loss: {clip_high: 0.3}}", "'config.training'"),
         (GAME, "config.inference.max_tokens_per_turn=8", "'config.language_model.max_tokens_per_turn'"),
@@ -237,6 +239,14 @@ def test_every_point_of_a_grid_is_built():
     assert {c.gamma for c in checked.configs} == {0.9, 0.99}
 
 
+def test_a_server_has_the_weights_of_one_trial() -> None:
+    servers = [f"{{type: server, url: 'http://h:{port}', weights_dir: /tmp}}" for port in (1, 2)]
+    check(GAME, f"config.inference.engine={servers[0]}")
+    check(GAME, f"config.inference.engine={{grid_search: [{', '.join(servers)}]}}")
+    error = error_of(GAME, f"config.inference.engine={servers[0]}", "num_samples=2")
+    assert error.path == "config.inference.engine.url" and "one trial, not 2" in error.message
+
+
 def test_resources_hold_runners_learners_and_engines():
     request = request_of(
         check(GAME, "config.num_env_runners=2", "config.num_learners=2", "config.inference.num_engines=3")
@@ -363,7 +373,7 @@ def test_modules_that_are_imported_at_once_leave_the_process_its_exit(tmp_path, 
     [
         ("bad_games:Value", "bad_games:Value: the constructor: ValueError: no luck"),
         ("bad_games:File", "bad_games:File: the constructor: FileNotFoundError"),
-        ("bad_games:Nothing", "bad_games:Nothing: Nothing is neither a gymnasium.Env"),
+        ("bad_games:Nothing", "'bad_games:Nothing' is a class without `step`"),
         (
             "worse_games:Game",
             "importing 'worse_games' of game 'worse_games:Game' fails: ImportError: cannot import name",

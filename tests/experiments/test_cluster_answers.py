@@ -10,6 +10,9 @@ import ray
 
 from rllib_lmgame.algorithms.cluster import ray_cluster as clusters
 from rllib_lmgame.algorithms.cluster.ray_cluster import answers
+from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.experiments.run import cluster
+from rllib_lmgame.experiments.spec import Source, make_spec
 
 
 def test_who_answers():
@@ -36,3 +39,25 @@ def test_shutting_down_does_not_wait_for_a_node_that_does_not_answer(monkeypatch
     monkeypatch.setattr("ray.shutdown", lambda: done.append("shutdown"))
     clusters.shut_down()
     assert done == ["kill"] * killed + ["shutdown"]
+
+
+def test_variables_of_a_run_reach_all_its_processes_unless_its_experiments_differ(monkeypatch) -> None:
+    def checked(**variables: str | int) -> SimpleNamespace:
+        return SimpleNamespace(spec=make_spec("a", {"run": "LMGamePPO", "env_vars": variables}, Source("x.yaml")))
+
+    asked: list[dict] = []
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setenv("RAY_AIR_NEW_OUTPUT", "0")
+    monkeypatch.setattr(cluster, "quieten_ray", lambda verbosity: 0)
+    monkeypatch.setattr(cluster, "shut_down", lambda: None)
+    monkeypatch.setattr(cluster, "join_existing", lambda **how: asked.append(how) or True)
+    options = cluster.RunOptions(dashboard=False)
+    for experiments in ([checked(A=1), checked(B="x", A="1")], [checked()]):
+        with cluster.running_cluster(experiments, options):
+            pass
+    assert [how.get("runtime_env") for how in asked] == [{"env_vars": {"A": "1", "B": "x"}}, None]
+    with (
+        pytest.raises(ConfigError, match="another experiment"),
+        cluster.running_cluster([checked(A=1), checked(A=2)], options),
+    ):
+        pass

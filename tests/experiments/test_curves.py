@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import shutil
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -146,6 +145,17 @@ def test_trials_that_differ_in_the_seed_alone_are_seeds_of_one_run(known: bool, 
     assert runs == [[f"{name}_0", f"{name}_1"] for name in names]
 
 
+def test_algorithms_of_one_configuration_are_two_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("ppo", "grpo"):
+        write_trial(tmp_path / name / "trial", [result(1, 1, 1, 0.5)], params={"seed": 0, "lr": 1e-4})
+        settings = {"run": f"LMGame{name.upper()}"}
+        (tmp_path / name / plot.EXPERIMENT_FILE).write_text(json.dumps(settings), encoding="utf-8")
+    assert main(["compare", str(tmp_path / "ppo"), str(tmp_path / "grpo")]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["ppo", "0", "1", "0.5"] in lines and ["grpo", "0", "1", "0.5"] in lines
+    assert ["algorithm", "'LMGamePPO'", "'LMGameGRPO'"] in lines
+
+
 def test_without_a_report_the_newest_checkpoint_has_the_milestones(tmp_path: Path) -> None:
     trial = write_trial(tmp_path / "trial", [result(1, 1, 1, 0.5)])
     assert plot.read_curve(trial, SUCCESS).heldout == {}
@@ -166,19 +176,6 @@ def test_figure_and_tables_are_written(experiment: Path, tmp_path: Path) -> None
     heldout = list(csv.DictReader((out.parent / "curve-heldout.csv").open()))
     after = next(row for row in heldout if row["milestone"] == "after training")
     assert float(after["low"]) < float(after["success"]) == 0.75 < float(after["high"]) and after["levels"] == "4"
-
-
-@pytest.mark.parametrize("name", ["$$", "$x^$", "a$_$b"])
-def test_names_that_are_no_formula_stand_in_figures(name: str, experiment: Path, tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    again = experiment.with_name(name)
-    shutil.copytree(experiment, again)
-    metric = f"env_runners/{name}"
-    for file in again.glob("*/result.json"):
-        file.write_text(file.read_text(encoding="utf-8").replace(SUCCESS.rpartition("/")[2], name), encoding="utf-8")
-    runs = (experiment, SUCCESS), (again, metric)
-    curves = [plot.read_curve(path, of) for run, of in runs for path in plot.trial_directories([run])]
-    assert draw(curves, tmp_path / "both", metric, f"{name} and more").read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.parametrize(

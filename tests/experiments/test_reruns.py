@@ -44,12 +44,6 @@ def test_a_rerun_has_a_directory_of_its_own_and_resume_takes_the_last(tmp_path) 
     assert placed(tmp_path, "b", resume=True)[0].name == "b", "that there is nothing to resume is said by the run"
 
 
-def test_names_of_one_file_do_not_meet(tmp_path) -> None:
-    ran(tmp_path, "a")
-    names = [one.name for one in placed(tmp_path, "a", "a-2")]
-    assert len(set(names)) == 2 and names[1] == "a-2"
-
-
 def test_a_run_that_is_still_going_is_left_to_its_lock(tmp_path) -> None:
     directory = ran(tmp_path, "a")
     with (directory / LOCK_FILE).open("a+") as file:

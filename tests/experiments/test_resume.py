@@ -9,13 +9,9 @@ import pytest
 
 from rllib_lmgame.base.errors import CheckpointError, ConfigError
 from rllib_lmgame.experiments.files.reading import apply_overrides, load_text
+from rllib_lmgame.experiments.results.curves import EXPERIMENT_FILE
 from rllib_lmgame.experiments.run.callbacks import watched
-from rllib_lmgame.experiments.run.resume import (
-    SETTINGS_FILE,
-    Resumption,
-    check_unchanged,
-    save_settings,
-)
+from rllib_lmgame.experiments.run.resume import Resumption, check_unchanged, save_settings
 from rllib_lmgame.experiments.spec import ExperimentSpec, make_specs
 
 FILE = (
@@ -58,21 +54,9 @@ def test_what_every_run_reads_anew_may_change(tmp_path):
     )
 
 
-@pytest.mark.parametrize(
-    "content", ["", '{"num_samples": 3, "config": {"lr"', "[1]", "{}", '{"config": 1}', "[" * 100_000, b"\xff\x00"]
-)
-def test_settings_that_cannot_be_read_count_as_absent_with_a_note(tmp_path, content):
-    spec = spec_of(tmp_path)
-    save_settings(spec)
-    assert check_unchanged(spec) == []
-    (tmp_path / "a" / SETTINGS_FILE).write_bytes(content if isinstance(content, bytes) else content.encode())
-    (line,) = check_unchanged(spec_of(tmp_path, "config.lr=1e-3"))
-    assert str(tmp_path / "a" / SETTINGS_FILE) in line and "cannot be read" in line
-
-
 def test_settings_are_written_in_one_step(tmp_path, monkeypatch):
     save_settings(spec_of(tmp_path))
-    before = (tmp_path / "a" / SETTINGS_FILE).read_bytes()
+    before = (tmp_path / "a" / EXPERIMENT_FILE).read_bytes()
 
     def full(descriptor: int) -> None:
         raise OSError(errno.ENOSPC, "the disk is full")
@@ -80,8 +64,8 @@ def test_settings_are_written_in_one_step(tmp_path, monkeypatch):
     monkeypatch.setattr("os.fsync", full)
     with pytest.raises(OSError, match="full"):
         save_settings(spec_of(tmp_path, "config.lr=1e-3"))
-    assert (tmp_path / "a" / SETTINGS_FILE).read_bytes() == before
-    assert [path.name for path in (tmp_path / "a").iterdir()] == [SETTINGS_FILE]
+    assert (tmp_path / "a" / EXPERIMENT_FILE).read_bytes() == before
+    assert [path.name for path in (tmp_path / "a").iterdir()] == [EXPERIMENT_FILE]
 
 
 class Trial(SimpleNamespace):

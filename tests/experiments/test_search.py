@@ -65,13 +65,6 @@ def test_points_cover_the_grid_and_the_extremes():
     assert {p["k"] for p in points} == {5, 6, 7}
 
 
-def test_without_a_space_there_is_one_point_and_a_copy():
-    config = {"a": {"b": [1]}}
-    (point,) = sample_points(config)
-    point["a"]["b"].append(2)
-    assert config == {"a": {"b": [1]}}
-
-
 @pytest.mark.parametrize(
     ("space", "ends"),
     [

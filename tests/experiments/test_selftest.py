@@ -144,8 +144,6 @@ def test_each_check_costs_only_itself(
         ("--gpu --checks trainig", "invalid choice: 'trainig'"),
         ("--gpu --model /no/such/model", "--model: no such model directory"),
         ("--gpu --out /dev/null/report", "--out"),
-        ("--checks training", "--checks: goes with --gpu"),
-        ("--model x --json", "--model: goes with --gpu"),
     ],
 )
 def test_wrong_flags_are_refused(line: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -45,6 +45,7 @@ class FakeCore(Core):
         self.vocab_size, self.context_length = 100, context_length
         self.directory, self.seed, self.updating = Path(model_dir), seed, False
         self.running: dict[str, tuple[GenerationRequest, int]] = {}
+        self.log: list[str] = []
 
     def add(self, request: GenerationRequest) -> None:
         self._fail("add", [request])
@@ -62,7 +63,11 @@ class FakeCore(Core):
         done = [name for name, (request, steps) in self.running.items() if steps >= request.sampling.max_tokens]
         return [self._finished(self.running.pop(name)[0]) for name in done]
 
+    def lengths(self) -> Mapping[str, int]:
+        return {name: steps for name, (_, steps) in self.running.items()}
+
     def load(self, state: Mapping[str, Any]) -> None:
+        self.log.append("load")
         if "bad" in state:
             raise ValueError("bad weights")
 
@@ -82,10 +87,17 @@ class FakeCore(Core):
 
     def worker_call(self, method: str, **kwargs: Any) -> None:
         """vLLM's workers in a weight transfer: an update begins once and ends once."""
+        self.log.append(method)
         if method in ("start_weight_update", "finish_weight_update"):
             if self.updating is (method == "start_weight_update"):
                 raise RuntimeError(f"{method}: an update is{'' if self.updating else ' not'} active")
             self.updating = not self.updating
+
+    def sleep(self, level: int) -> None:
+        self.log.append(f"sleep at level {level}")
+
+    def wake_up(self, part: str) -> None:
+        self.log.append(f"wake {part}")
 
     def wait_for(self, event: Any) -> None:
         event.wait(20.0)

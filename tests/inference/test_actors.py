@@ -15,7 +15,7 @@ from rllib_lmgame.base.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.inference.protocol import Generation, GenerationRequest, SamplingSpec, StopReason, WeightUpdateError
 from rllib_lmgame.inference.serving.client import EngineClient
-from rllib_lmgame.inference.weights import pack_state, state_checksum
+from rllib_lmgame.inference.weights import pack_state
 
 ray = pytest.importorskip("ray")
 
@@ -100,8 +100,7 @@ def test_requests_of_one_tick_travel_together(group: Any) -> None:
 @pytest.mark.usefixtures("put_back")
 def test_push_reaches_all_engines(group: Any, models: Any) -> None:
     batch = requests(16, SamplingSpec(5), prefix="pushed")
-    result = group.push(state_of(models[1]), 7)
-    assert result.checksum == state_checksum(state_of(models[1])) and result.lost == ()
+    group.push(state_of(models[1]), 7)
     generations = ask(group.names, batch)
     assert {g.policy_version for g in generations} == {7}
     assert sound(models[1], batch, generations)
@@ -190,8 +189,7 @@ def test_an_engine_killed_during_a_weight_update(group: Any, models: Any, monkey
         return pushed(engines, shared, version, *rest)
 
     monkeypatch.setattr(group_module, "push_shared", kills_first)
-    result = group.push(state_of(models[1]), 15)
-    assert result.lost in ((group.names[1],), ())
+    group.push(state_of(models[1]), 15)
     batch = requests(8, SamplingSpec(4), prefix="pushed-again")
     for name in group.names:
         generations = ask([name], batch)

@@ -45,12 +45,12 @@ def test_engines_on_one_card_start_one_after_the_other(
 
 
 def test_vllm_on_a_gpu_takes_long_prompts_in_few_steps() -> None:
-    def budget(**options: Any) -> int:
-        return vllm_engine._device_args(InferenceOptions(num_gpus_per_engine=1, **options), 64)[
-            "max_num_batched_tokens"
-        ]
+    def budget(gpus: float, **options: Any) -> int | None:
+        own = InferenceOptions(num_gpus_per_engine=gpus, **options)
+        return vllm_engine._device_args(own, 64)["max_num_batched_tokens"]
 
-    assert (budget(), budget(max_num_batched_tokens=512), budget(max_num_seqs=9000)) == (8192, 512, 9000)
+    assert (budget(0.4), budget(0.4, max_num_batched_tokens=512), budget(0.4, max_num_seqs=9000)) == (8192, 512, 9000)
+    assert (budget(1), budget(2, max_num_batched_tokens=512)) == (None, 512)  # None: vLLM chooses by the card.
 
 
 @pytest.mark.parametrize(("free", "shared"), [(10**9, True), (10, False)])

@@ -4,7 +4,11 @@ a fake.
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -40,7 +44,7 @@ class Direct(DevicePush):
         super().__init__(group.names, InferenceOptions(weight_transport="nccl", start_timeout_s=timeout_s))
         self.during, self.connections = during, 0
 
-    def _connect(self, client: Any, source: Any) -> Any:
+    def _connect(self, client: Any, source: Any, rank: int) -> Any:
         self.connections += 1
         return Sender(client, source, lambda: self.during())
 
@@ -101,3 +105,43 @@ def test_an_engine_that_dies_during_a_push_ends_it_at_once(make_group: Any) -> N
     transport = Direct(group, lambda: kill(group, group.names[0]))
     with pytest.raises(WeightUpdateError, match=f"{group.names[0]} died"):
         transport(WEIGHTS, 1)
+
+
+def learners_on_cards(processes: int, folder: Path, kind: str) -> list[dict[str, Any]]:
+    """What the processes of a push say: learners, and workers of engines over NCCL. vLLM's own code, without CUDA."""
+    pytest.importorskip("vllm")
+    script = Path(__file__).with_name("learners_on_cards.py")
+    subprocess.run([sys.executable, script, str(processes), folder, kind], check=True, timeout=120)
+    return [json.loads((folder / f"told-{rank}").read_text()) for rank in range(processes)]
+
+
+@pytest.mark.slow
+def test_an_engine_reads_parts_from_the_learner_on_its_card(tmp_path: Path) -> None:
+    """Through one buffer, which holds the largest tensor."""
+    size = 4 * sum(100 + 300 * n for n in range(5))
+    assert learners_on_cards(1, tmp_path, "ipc") == [{"bytes": size, "parts": 6, "same": [True]}]
+    assert [buffer.stat().st_size for buffer in tmp_path.glob("buffer-*")] == [5200]
+
+
+@pytest.mark.slow
+def test_each_engine_reads_the_learner_on_its_own_card(tmp_path: Path) -> None:
+    """Parts go through one buffer on each card, which holds the largest tensor."""
+    first, second = learners_on_cards(2, tmp_path, "ipc")
+    size = 4 * sum(100 + 300 * n for n in range(5))
+    assert first == {"bytes": size, "same": [True, True], "parts": 6}
+    assert second == {"bytes": size, "same": [], "parts": 0}
+    assert [buffer.stat().st_size for buffer in tmp_path.glob("buffer-*")] == [5200, 5200]
+
+
+@pytest.mark.slow
+def test_two_workers_take_the_parts_that_the_first_learner_broadcasts(tmp_path: Path) -> None:
+    learner, *workers = learners_on_cards(3, tmp_path, "nccl")
+    assert learner["parts"] == 2, "one message a push"
+    assert [worker["same"] for worker in workers] == [True, True]
+
+
+@pytest.mark.slow
+def test_a_push_by_several_learners_ends_on_each_when_an_engine_dies(tmp_path: Path) -> None:
+    first, second = learners_on_cards(2, tmp_path, "dies")
+    assert first["error"] == "RuntimeError: an engine died"
+    assert second["error"], "it does not wait for ever"

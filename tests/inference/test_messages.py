@@ -8,8 +8,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.inference.protocol import (
     ChoiceCursor,
+    EngineDeadError,
     Generation,
     GenerationRequest,
     SamplingSpec,
@@ -19,6 +21,8 @@ from rllib_lmgame.inference.protocol import (
     encode_generations,
     encode_requests,
 )
+from rllib_lmgame.inference.serving.actor import EngineSpec
+from rllib_lmgame.inference.serving.group import EngineGroup
 from rllib_lmgame.inference.weights import (
     check_weights,
     pack_state,
@@ -57,6 +61,7 @@ REPLIES = st.tuples(
     st.sampled_from(StopReason),
     st.integers(-1, 99),
     st.one_of(st.none(), st.text()),
+    st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=2).map(tuple),
 )
 
 
@@ -70,12 +75,13 @@ def test_generations_survive_the_wire(replies: list) -> None:
             reason,
             version,
             error,
+            later_versions=later,
         )
-        for i, (ids, reason, version, error) in enumerate(replies)
+        for i, (ids, reason, version, error, later) in enumerate(replies)
     ]
     received = decode_generations(encode_generations(sent))
     for a, b in zip(sent, received, strict=True):
-        told = [(g.request_id, g.stop_reason, g.policy_version, g.error) for g in (a, b)]
+        told = [(g.request_id, g.stop_reason, g.policy_version, g.error, g.later_versions) for g in (a, b)]
         assert told[0] == told[1]
         assert b.response_ids.dtype == np.int32 and b.logprobs.dtype == np.float32
         np.testing.assert_array_equal(a.response_ids, b.response_ids)
@@ -141,3 +147,20 @@ def test_the_cursor_allows_what_continues_a_choice(choices: list[tuple[int, ...]
         expected = {c[end] for c in choices if len(c) > end and c[:end] == prefix}
         assert set(cursor.allowed(list(prefix))) == expected
     assert set(cursor.allowed([])) == {c[0] for c in choices}
+
+
+@pytest.mark.parametrize(("every", "ends"), [(1, 11), (2, 21), (3, None)])
+def test_an_engine_that_dies_again_and_again_ends_the_run(every: int, ends: int | None) -> None:
+    """Not one that has died now and then, however often in all; two policies share the engines."""
+    group = EngineGroup([EngineSpec("e-0", "model", InferenceOptions(), 10)], [{}], 0)
+    process, well = 0, {"error": None, "ready": True, "needs_weights": False}
+    group._status = lambda name: {**well, "incarnation": process, "log": f"{process}.err"}  # type: ignore[method-assign]
+    for version in range(1, 61):
+        group.restart_dead()
+        if version == ends:
+            with pytest.raises(EngineDeadError, match=r"e-0 died .* 10 of the last 20 .* why: 9\.err"):
+                group.note_device_push(version)
+            return
+        group.note_device_push(version)
+        group.note_device_push(version)
+        process += version % every == 0

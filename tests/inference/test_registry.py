@@ -198,3 +198,13 @@ def test_pickled_weights_are_not_loaded(folder: Path) -> None:
         start("transformers", folder)
     pytest.importorskip("vllm")
     assert _engine_args(str(folder), InferenceOptions(), 64, 0, trust_remote_code=False).load_format == "safetensors"
+
+
+def test_engines_on_gpus_schedule_ahead_unless_replies_are_constrained(folder: Path) -> None:
+    pytest.importorskip("vllm")
+    free = InferenceOptions(num_gpus_per_engine=1)
+    for options, ahead in ((free, True), (free.constrained(True), False), (InferenceOptions(), False)):
+        arguments = _engine_args(str(folder), options, 64, 0, trust_remote_code=False)
+        assert (arguments.async_scheduling is not False) is ahead
+        assert bool(arguments.logits_processors) is not ahead
+        assert ("VLLM_USE_V2_MODEL_RUNNER" in options.engine.variables(options)) is not ahead

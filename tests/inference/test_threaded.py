@@ -13,7 +13,14 @@ from fake_engine import BAD, FAKE, FakeCore, request
 
 from rllib_lmgame.inference.engines.threaded import ThreadedEngine
 from rllib_lmgame.inference.options import InferenceOptions
-from rllib_lmgame.inference.protocol import EngineDeadError, Generation, StopReason, WeightUpdateError
+from rllib_lmgame.inference.protocol import (
+    EngineDeadError,
+    Generation,
+    StopReason,
+    WeightUpdateError,
+    decode_generations,
+    encode_requests,
+)
 from rllib_lmgame.inference.serving.actor import EngineActor, EngineSpec
 from rllib_lmgame.inference.weights import AdapterBundle, WeightBundle, pack_state
 from rllib_lmgame.policies.model.files import ADAPTER_FILES
@@ -108,6 +115,77 @@ def test_a_caller_that_gives_up_waiting_harms_nobody(engine_that_fails_in: Any, 
     assert run(engine, play).stop_reason is StopReason.MAX_TOKENS
 
 
+class Telling(FakeCore):
+    """Each token is the number of loads before it."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.said: dict[str, list[int]] = {}
+        self.loaded = 0
+
+    def load(self, state: Any) -> None:
+        self.loaded += 1
+        super().load(state)
+
+    def step(self) -> Any:
+        for name in self.running:
+            self.said.setdefault(name, []).append(self.loaded)
+        done = super().step()
+        return [replace(reply, response_ids=np.array(self.said[reply.request_id], np.int32)) for reply in done]
+
+
+def test_each_token_has_the_version_of_its_weights(tmp_path) -> None:
+    """Whatever runs, waits or comes while weights change, once, twice between two steps, or not at all."""
+    engine: Any = type("FakeEngine", (ThreadedEngine,), {"core_class": Telling})(
+        str(tmp_path), InferenceOptions(), context_length=1000
+    )
+
+    async def lengths() -> dict[str, int]:
+        found: dict[str, int] = await engine._call(lambda core: core.lengths())
+        return found
+
+    async def play() -> list[Generation]:
+        asked = [asyncio.ensure_future(engine.generate(request(f"r{n}", tokens=5000))) for n in range(3)]
+        while len(found := await lengths()) < 3 or min(found.values()) < 5:
+            await asyncio.sleep(0)
+        await engine.update_weights({}, 1)
+        await engine.pause(drain=False)
+        stopped = await lengths()
+        asked.append(asyncio.ensure_future(engine.generate(request("held", tokens=10))))
+        await engine.update_weights({}, 2)
+        await engine.update_weights({}, 3)
+        assert await lengths() == stopped
+        await engine.resume()
+        asked.append(asyncio.ensure_future(engine.generate(request("late", tokens=10))))
+        return await asyncio.gather(*asked)
+
+    replies = run(engine, play)
+    for reply in replies:
+        versions = np.zeros(len(reply.response_ids), np.int32)
+        for first, version in ((0, reply.policy_version), *reply.later_versions):
+            versions[first:] = version
+        np.testing.assert_array_equal(versions, reply.response_ids)
+    assert {int(reply.response_ids[-1]) for reply in replies} == {3}
+    assert [reply.policy_version for reply in replies] == [0, 0, 0, 3, 3]
+    assert not engine._versions and not engine._adapter_of
+
+
+def test_an_update_that_fails_ends_what_runs(engine_that_fails_in: Any) -> None:
+    engine = engine_that_fails_in()
+
+    async def play() -> Generation:
+        running = asyncio.ensure_future(engine.generate(request("a", tokens=10**9)))
+        await asyncio.sleep(0)
+        with pytest.raises(WeightUpdateError, match="bad weights"):
+            await engine.update_weights({"bad": np.ones(1)}, 2)
+        reply = await running
+        assert (await engine.stats()).running == 0
+        return reply
+
+    reply = run(engine, play)
+    assert reply.stop_reason is StopReason.ENGINE_ERROR and "bad weights" in reply.error
+
+
 def test_whoever_waits_when_the_engine_is_stopped_is_told(engine_that_fails_in: Any) -> None:
     engine = engine_that_fails_in()
 
@@ -192,8 +270,11 @@ def test_weights_that_did_not_arrive_whole_or_do_not_load_are_not_sampled_from(d
 
     async def play() -> None:
         assert await actor.update_weights(whole, 1) == whole.checksum
+        running = asyncio.ensure_future(actor._engine.generate(request("running", tokens=10**9)))
+        await asyncio.sleep(0)
         with pytest.raises(WeightUpdateError, match=said):
             await actor.update_weights(damaged, 2)
+        assert said in ((await running).error or "")
         assert said in (await actor.status())["refusal"]
         assert await actor.update_weights(whole, 3) == whole.checksum
         assert (await actor.status())["refusal"] is None and (await sampled()).policy_version == 3
@@ -220,3 +301,51 @@ def test_an_adapter_that_did_not_arrive_whole_is_refused_until_it_does(tmp_path)
         await actor.shutdown()
 
     asyncio.run(play())
+
+
+@pytest.mark.parametrize("over_devices", [False, True])
+def test_dropped_weights_wake_with_the_push_and_the_cache_after_it(over_devices: bool, tmp_path) -> None:
+    """A request waits for the whole of it; a sleep in between, whose end no push follows, brings no reply either."""
+    actor = EngineActor(EngineSpec("fake", str(tmp_path), InferenceOptions(engine=FAKE), 1000), restarted=False)
+    whole = pack_state({"w": np.arange(4, dtype=np.float32)}, 1)
+
+    async def replies() -> list[Generation]:
+        return decode_generations((await actor.poll("me", 0.05))[2])
+
+    async def play() -> list[str]:
+        await actor.sleep(2)
+        asked = asyncio.ensure_future(actor.submit("me", encode_requests([request("r")])))
+        await actor.sleep(1)
+        assert await replies() == []
+        if over_devices:
+            await actor.begin_device_update(1)
+            await actor.finish_device_update(1)
+        else:
+            with pytest.raises(WeightUpdateError):
+                await actor.update_weights(replace(whole, checksum="0" * 32), 1)
+            await asked
+            assert (await replies())[0].error is not None
+            asked = asyncio.ensure_future(actor.submit("me", encode_requests([request("again")])))
+            await actor.update_weights(whole, 1)
+        await asked
+        (reply,) = await replies() or await replies()
+        assert (reply.error, reply.policy_version) == (None, 1)
+        log = list(actor._engine._core.log)
+        await actor.shutdown()
+        return log
+
+    loads = ["start_weight_update", "finish_weight_update"] if over_devices else ["load", "load"]
+    assert asyncio.run(play()) == ["sleep at level 2", "wake weights", *loads, "wake kv_cache"]
+
+
+def test_an_engine_that_kept_its_weights_wakes_by_itself(tmp_path) -> None:
+    actor = EngineActor(EngineSpec("fake", str(tmp_path), InferenceOptions(engine=FAKE), 1000), restarted=False)
+
+    async def play() -> list[str]:
+        await actor.sleep()
+        await actor.wake_up()
+        assert (await actor._engine.generate(request("r"))).error is None
+        await actor.shutdown()
+        return list(actor._engine._core.log)
+
+    assert asyncio.run(play()) == ["sleep at level 1", "wake weights", "wake kv_cache"]

@@ -156,17 +156,6 @@ def test_matches_are_dealt_evenly(
         assert abs(seats[0] - seats[1]) <= 1
 
 
-def test_further_rounds_of_an_iteration_are_dealt_apart() -> None:
-    league = League(LeagueOptions(snapshot_every=1, self_play_share=0.5, forgotten=None), ["p"], 1)
-    run(league, range(2))
-    (plan,) = plans_of(1, 2)
-    league.decided(2, [dataclasses.replace(m, checksum=m.name) for m in league.due(2)])
-    rounds = [next(iter(league.matches([dataclasses.replace(plan, index=n)], 2).values())) for n in range(60, 140)]
-    against = [match for match in rounds if match.member is not None]
-    assert 20 <= len(against) <= 60
-    assert {match.number % 2 for match in against} == {0, 1}
-
-
 def test_a_member_takes_every_other_seat_and_learns_nothing() -> None:
     member = Member("p-3", "p", 3)
     for number in range(3):

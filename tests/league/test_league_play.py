@@ -7,6 +7,7 @@ import json
 import random
 import shutil
 from collections import Counter
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,14 +16,6 @@ import pytest
 from safetensors.numpy import save_file
 
 from rllib_lmgame.algorithms import league as league_of_algorithm
-from rllib_lmgame.algorithms.checkpoints import manifest
-from rllib_lmgame.algorithms.checkpoints.manifest import (
-    MANIFEST,
-    file_hash,
-    file_records,
-    manifest_problem,
-    write_manifest,
-)
 from rllib_lmgame.algorithms.league import LeaguePlay
 from rllib_lmgame.algorithms.ppo import LMGamePPO, LMGamePPOConfig
 from rllib_lmgame.base.errors import CheckpointError
@@ -161,7 +154,7 @@ def test_what_is_played_in_place_of_zero_variance_groups_counts_with_the_rest(tm
     )
     for iteration in range(8):
         loop: Any = SimpleNamespace(config=config, _league=play, _rl_iteration=iteration, _needs_groups=False)
-        loop._item_order = ItemOrder(0, "train")
+        loop._item_order, loop.planned = ItemOrder(0, "train"), partial(LMGamePPO.planned, loop)
         play.prepare(iteration)
         once = copy.deepcopy(play.league)
         selected = LMGamePPO.play_and_select(loop, config.run, iteration)
@@ -206,25 +199,3 @@ def test_a_league_is_taken_from_a_checkpoint_elsewhere(tmp_path) -> None:
     iterate(again, resumed, *range(8, 20))
     assert again.league.state() == play.league.state() and resumed.weights == whole.weights
     assert [sorted(played) for played in resumed.played] == [sorted(played) for played in whole.played[8:]]
-
-
-def test_a_members_files_are_hashed_once(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No checkpoint hashes them again."""
-    algorithm = Algorithm(tmp_path / "trial", engines=1)
-    options = LeagueOptions(snapshot_every=1, matchmaking="latest", forgotten=None)
-    play = LeaguePlay(algorithm, options)
-    iterate(play, algorithm, *range(3))
-    checkpoint = tmp_path / "checkpoint"
-    checkpoint.mkdir()
-    play.save(checkpoint)
-    expected = file_records(checkpoint)
-    hashed: list[str] = []
-    monkeypatch.setattr(manifest, "file_hash", lambda path: hashed.append(path.name) or file_hash(path))
-    write_manifest(checkpoint, play.recorded_files())
-    assert hashed == ["league.json"]
-    assert json.loads((checkpoint / MANIFEST).read_text())["files"] == expected
-    assert manifest_problem(checkpoint) is None
-    file = checkpoint / "league" / "p-1" / "model.safetensors"
-    file.write_bytes(file.read_bytes()[:-1] + b"x")
-    write_manifest(checkpoint, play.recorded_files())
-    assert "p-1/model.safetensors has been altered" in str(manifest_problem(checkpoint))

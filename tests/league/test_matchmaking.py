@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import math
-import os
-import subprocess
-import sys
 from collections import Counter
 
 import pytest
@@ -15,7 +11,6 @@ from hypothesis import strategies as st
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import option
-from rllib_lmgame.base.registry import MATCHMAKERS
 from rllib_lmgame.league.league import League
 from rllib_lmgame.league.matchmaking import Matchmaker, Member, Standing, draw_member, drawn, forgotten
 from rllib_lmgame.league.options import LeagueOptions
@@ -97,35 +92,6 @@ def test_forgotten_members_get_their_share_of_the_matches() -> None:
         share = 0.15 / 0.65 * weight / (0.9**2 + 0.1**2)
         assert abs(met[name] - draws * share) <= 4 * math.sqrt(draws * share * (1 - share))
     assert met["m0"] + met["m1"] + met["m2"] == draws
-
-
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=8), st.sampled_from(sorted(MATCHMAKERS)), st.integers(0, 2**31))
-def test_somebody_is_always_drawn(rates: list[float], name: str, seed: int) -> None:
-    standings = standings_of(rates)
-    member = draw_member(standings, LeagueOptions(matchmaking=name), lambda purpose: drawn(seed, purpose))
-    assert member in [standing.member for standing in standings]
-
-
-def test_the_same_members_are_drawn_under_any_hash_seed() -> None:
-    """And in a process that has drawn nothing before."""
-    league = league_of(RATES, opponent_engines=3)
-    league.tables(1)
-    program = (
-        "import json, sys\n"
-        "from rllib_lmgame.league.league import League\n"
-        "from rllib_lmgame.league.options import LeagueOptions\n"
-        "league = League(LeagueOptions(opponent_engines=3), ['p'], 5)\n"
-        "league.set_state(json.loads(sys.argv[1]))\n"
-        "print([table.member.name for i in (7, 3) for table in league.tables(i)])"
-    )
-    answer = subprocess.run(
-        [sys.executable, "-c", program, json.dumps(league.state())],
-        env={**os.environ, "PYTHONHASHSEED": "17"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert answer.stdout.strip() == str([table.member.name for i in (7, 3) for table in league.tables(i)])
 
 
 def hardest(standings: list[Standing]) -> list[float]:

@@ -173,6 +173,7 @@ def make_config(qwen_dir: str) -> Callable[..., Any]:
         from rllib_lmgame.config.rllib import RLlibOptions
         from rllib_lmgame.config.run import run_class
         from rllib_lmgame.learners.learner import LMGameLearner
+        from rllib_lmgame.learners.options import divides_weights
         from rllib_lmgame.policies.model.rl_module import LanguageModelRLModule
 
         space = gym.spaces.Text(16)
@@ -182,6 +183,7 @@ def make_config(qwen_dir: str) -> Callable[..., Any]:
             "critic": critic,
             "reference": True,
             "action_values": action_values,
+            "empty": divides_weights(deepspeed) and not (options or {}).get("lora"),
         }
         spec = RLModuleSpec(
             module_class=LanguageModelRLModule, observation_space=space, action_space=space, model_config=model_config

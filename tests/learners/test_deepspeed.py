@@ -24,8 +24,10 @@ from rllib_lmgame.learners.data.sharding import WholeEpisodes
 from rllib_lmgame.learners.engines.deepspeed_engine import (
     deepspeed_config,
     optimizer_is_guarded,
+    shares_of,
     with_bucket_sizes,
 )
+from rllib_lmgame.learners.engines.shards import GatheredTensors
 from rllib_lmgame.learners.objectives import SupervisedObjective
 from rllib_lmgame.learners.options import WeightUse, half_precision
 
@@ -82,10 +84,13 @@ def gathered(group: LearnerGroup) -> dict[str, np.ndarray]:
 
 
 def references(group: LearnerGroup) -> list[dict[str, np.ndarray]]:
-    """Every learner's reference model."""
+    """Every learner's reference model; with ZeRO 3 put together."""
 
     def state(learner: Any) -> dict[str, np.ndarray]:
-        return {name: t.numpy() for name, t in learner.reference("player").module.hf_state().items()}
+        module, tensors = learner.reference("player").module, learner.reference("player")._parameters()
+        if learner.engines["player"].divides_copies:
+            tensors = GatheredTensors(tensors, shares_of(module)[1], learner.ranks)
+        return {name: t.numpy() for name, t in tensors.items()}
 
     return [result.get() for result in group.foreach_learner(state)]
 
@@ -198,11 +203,13 @@ def test_two_learners_measure_the_loss_that_one_does(
 
 
 def fill_the_disk_of_the_second(learner: Any) -> None:
+    from rllib_lmgame.learners.engines import shards
+
     def no_space(*args: Any, **kwargs: Any) -> None:
         raise OSError(28, "No space left on device")
 
     if learner.ranks.rank == 1:
-        learner.engines["player"].engine.checkpoint_engine.__class__.save = no_space
+        shards.save_file = no_space
 
 
 @pytest.mark.slow
@@ -235,9 +242,26 @@ def test_a_local_learner_with_deepspeed_equals_a_plain_one(
     assert not any(isinstance(value, np.ndarray) for value in state["rl_module"]["player"].values())
     assert state["optimizer"] == {}
     learner.save_shard(tmp_path)
-    (tmp_path / "player" / "state" / "mp_rank_00_model_states.pt").write_bytes(b"damaged")
-    with pytest.raises(CheckpointError, match="player/state"):
+    (tmp_path / "player" / "zero-00000-of-00001-000.safetensors").write_bytes(b"damaged")
+    with pytest.raises(CheckpointError, match="player/zero"):
         learner.load_shard(tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("before", "now"), [(2, 3), (3, 0)])
+def test_reference_and_average_load_with_another_stage(
+    before: int, now: int, make_learner: Any, make_episodes: Any, tmp_path: Path
+) -> None:
+    training = {**PPO, "kl": {}, "ema_decay": 0.5}
+    saved = make_learner(training=training, use_kl_loss=True, deepspeed=zero(before))
+    train(saved, make_episodes, 0, 2)
+    saved.save_shard(tmp_path)
+    loaded = make_learner(training=training, use_kl_loss=True, deepspeed=zero(now))
+    loaded.load_shard(tmp_path)
+    with saved.references["player"].tensors() as expected, loaded.references["player"].tensors() as found:
+        for mine, others in ((found, expected), (loaded.averages["player"].tensors, saved.averages["player"].tensors)):
+            assert mine.keys() == others.keys()
+            assert all(torch.equal(mine[name].flatten(), others[name].flatten()) for name in others)
 
 
 @pytest.mark.parametrize(

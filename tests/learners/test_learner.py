@@ -12,20 +12,15 @@ import pytest
 import torch
 from episode_parts import rows_of
 from learner_weights import hf_state, set_adam_eps
-from learning import TIMES, difference, moved, restored, step_gradients, update, weights, zero
+from learning import TIMES, difference, moved, restored, same, step_gradients, update, weights, zero
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
-from rllib_lmgame.base.errors import CheckpointError
+from rllib_lmgame.base.errors import CheckpointError, ConfigError
 from rllib_lmgame.base.group import build
 from rllib_lmgame.datasets.preferences import alone
 from rllib_lmgame.learners.data.sharding import WholeEpisodes
-from rllib_lmgame.learners.engines.torch_engine import (
-    PARTS,
-    GuardedAdamW,
-    learning_rates,
-    warmup_factor,
-)
+from rllib_lmgame.learners.engines.torch_engine import PARTS, learning_rates, optimizer_class, warmup_factor
 from rllib_lmgame.learners.objectives import SupervisedObjective, base
 from rllib_lmgame.learners.objectives.base import LearnerSettings
 from rllib_lmgame.learners.options import LEAST_VALUE_LR, WARMUP_STEPS_AFTER_SUPERVISION, TrainingOptions, WeightUse
@@ -194,7 +189,7 @@ def test_too_many_skipped_steps_in_a_row_end_the_run(
 def test_guarded_optimizer_equals_clipping_and_adamw() -> None:
     torch.manual_seed(0)
     ours, theirs = (torch.nn.Parameter(torch.ones(3, 2)) for _ in range(2))
-    guarded = GuardedAdamW([ours], lr=0.1, weight_decay=0.01, max_grad_norm=0.5)
+    guarded = optimizer_class("adamw")([ours], lr=0.1, weight_decay=0.01, max_grad_norm=0.5)
     plain = torch.optim.AdamW([theirs], lr=0.1, weight_decay=0.01)
     for i in range(4):
         gradient = torch.randn(3, 2)
@@ -207,6 +202,53 @@ def test_guarded_optimizer_equals_clipping_and_adamw() -> None:
             torch.nn.utils.clip_grad_norm_([theirs], 0.5)
             plain.step()
     torch.testing.assert_close(ours, theirs)
+
+
+def test_muon_has_the_matrices_of_layers_and_adamw_the_rest(
+    make_learner: Any, make_episodes: Any, tmp_path: Path
+) -> None:
+    """Against torch's own optimizers on the same gradients; moments go on from a checkpoint."""
+    how = {"lr": 1e-2, "grad_clip": None, "training": {"optimizer": "muon", "weight_decay": 0.1}}
+    learner, second = make_learner(**how), make_learner(**how)
+    ours = {name: torch.nn.Parameter(tensor) for name, tensor in weights(learner).items()}
+    matrices = [p for name, p in ours.items() if ".layers." in name and p.ndim == 2]
+    others = [p for name, p in ours.items() if ".layers." not in name and p.ndim == 2]
+    vectors = [{"params": [p for p in ours.values() if p.ndim < 2], "weight_decay": 0.0}]
+    assert len(matrices) == 14
+    plain = (
+        torch.optim.Muon(matrices, lr=1e-2, weight_decay=0.1, adjust_lr_fn="match_rms_adamw"),
+        torch.optim.AdamW([{"params": others}, *vectors], lr=1e-2, betas=(0.9, 0.95), weight_decay=0.1),
+    )
+    for seed in range(2):
+        gradients = step_gradients(learner)
+        update(learner, make_episodes(8, seed=seed))
+        for name, parameter in ours.items():
+            parameter.grad = gradients[name]
+        for optimizer in plain:
+            optimizer.step()
+        torch.testing.assert_close(weights(learner), {name: p.detach() for name, p in ours.items()})
+        if seed == 0:
+            learner.engines["player"].save(tmp_path)
+            second.engines["player"].load(tmp_path)
+            update(second, make_episodes(8, seed=1))
+    assert same(weights(learner), weights(second))
+
+
+def test_an_optimizer_may_be_a_class_of_others(make_learner: Any, make_episodes: Any) -> None:
+    """That of bitsandbytes has this form."""
+    learner = make_learner(lr=1e-2, training={"optimizer": "torch.optim:NAdam"})
+    before = weights(learner)
+    assert update(learner, make_episodes(4))["nan_steps"] == 0
+    assert type(learner.get_optimizer("player")).__mro__[2] is torch.optim.NAdam and not same(before, weights(learner))
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [("moun", "take adamw, muon or give"), ("torch.optim:SGD", "betas"), ("torch.nn:Linear", "is no torch.optim")],
+)
+def test_what_is_no_optimizer(name: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        optimizer_class(name)
 
 
 def rates_of_steps(learner: Any) -> list[dict[str, float]]:
@@ -451,6 +493,12 @@ def test_a_restored_learner_goes_on_as_if_never_stopped(make_learner: Any, make_
     averages = [hf_state(x, use=WeightUse.EVALUATION) for x in (learner, fresh)]
     assert max(np.abs(averages[0][name] - averages[1][name]).max() for name in averages[0]) < 1e-6
     assert any(not np.allclose(averages[0][name], hf_state(learner)[name], atol=1e-6) for name in averages[0])
+
+
+def test_another_optimizer_does_not_go_on_with_its_states(make_learner: Any, tmp_path: Path) -> None:
+    make_learner(training={"optimizer": "torch.optim:Adamax"}).save_shard(tmp_path)
+    with pytest.raises(CheckpointError, match=r"optimizer\.pt.* of GuardedAdamax, not config\.training\.optimizer"):
+        make_learner().load_shard(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["learner.json", "player/weights.safetensors", "player/optimizer.pt"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -13,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from learning import moved, together, update, weights
 
+from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.base.group import build
 from rllib_lmgame.learners.advantages import AdvantageInputs, Estimator, advantage_inputs
 from rllib_lmgame.learners.critic import Critic, is_held_out
@@ -125,6 +127,20 @@ def test_several_learners_prepare_what_one_would(
         found, exact = (state["estimators"]["rae"]["baselines"] for state in remembered[-2:])
         assert [names for *names, _ in found] == [["game0", "black"], ["game0", "white"], ["game1", "white"]]
         assert [value for *_, value in found] == pytest.approx([value for *_, value in exact])
+
+
+def test_baselines_begin_anew_when_a_run_is_resumed_with_other_rewards(make_episodes: Any) -> None:
+    runs = [LMGamePPOConfig().text_rollouts(**own).run for own in ({}, {"format_penalty": -1.0}, {"reward_scale": 0.5})]
+    batches, states = [batch_of(make_episodes(8)[half : half + 4]) for half in (0, 4)], []
+    for first, second in ((runs[0], runs[0]), (runs[0], runs[1]), (runs[0], runs[2]), (None, runs[2])):
+        objective = PPOObjective()
+        for batch, run in zip(batches, (first, second), strict=True):
+            if run is not None:
+                own = replace(settings_of(advantage_estimator="rae"), rewards=LearnerSettings.of_run(run).rewards)
+                recorded(objective, update_of(batch, own))
+            objective.set_state(objective.get_state())
+        states.append(objective.get_state()["estimators"]["rae"]["baselines"])
+    assert states[0] != states[1] == states[2] == states[3]
 
 
 class LastLayer:

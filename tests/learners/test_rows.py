@@ -47,6 +47,8 @@ def trajectories(draw: st.DrawFn, constrained: bool = False) -> list[Trajectory]
             prompt = take(draw(st.integers(1 if new_row else 0, 7)))
             response = take(draw(st.integers(0, 9)))
             turns.append(turn(prompt, response, float(draw(st.integers(-3, 3))), new_row, draw(st.integers(-1, 5))))
+            changes = draw(st.sets(st.integers(1, 8), max_size=2)) if draw(st.booleans()) else ()
+            turns[-1].later_versions = tuple((first, 10 + first) for first in sorted(changes) if first < len(response))
             if constrained and draw(st.booleans()):
                 turns[-1].allowed = allowed(response)
         final = draw(st.one_of(st.none(), st.integers(0, 12)))
@@ -104,9 +106,10 @@ def test_every_sampled_token_is_trained_on_once_and_in_order(played: list[Trajec
             np.concatenate([row.rollout_logprobs[row.loss_mask] for row in own]),
             sampled(trajectory, "rollout_logprobs"),
         )
-        versions = np.repeat(
-            [t.policy_version for t in trajectory.turns], [len(t.response_ids) for t in trajectory.turns]
-        )
+        versions = []
+        for played_turn in trajectory.turns:
+            version, later = played_turn.policy_version, dict(played_turn.later_versions)
+            versions += [version := later.get(token, version) for token in range(len(played_turn.response_ids))]
         np.testing.assert_array_equal(np.concatenate([row.policy_version[row.loss_mask] for row in own]), versions)
         lengths = [len(t.response_ids) for t in trajectory.turns if len(t.response_ids)]
         turns = np.repeat(np.arange(len(lengths)), lengths)

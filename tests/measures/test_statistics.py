@@ -131,7 +131,7 @@ def test_the_interval_is_wilsons_where_no_level_comes_twice_and_as_wide_where_ea
     eight_times = rate_over_levels(results * 8, list(range(60)) * 8)
     assert eight_times.interval == pytest.approx((low, high), abs=0.01) and eight_times.levels == 60
     won = rate_over_levels([1.0] * 64, list(range(16)) * 4)
-    assert won.interval == pytest.approx(wilson_interval(16, 16), abs=0.03) and won.settled == 1.0
+    assert won.interval == pytest.approx(wilson_interval(16, 16), abs=0.03)
 
 
 def test_students_t_counts_the_levels() -> None:
@@ -146,13 +146,9 @@ def test_students_t_counts_the_levels() -> None:
     assert rate.interval == pytest.approx(wilson_interval(0.4 * worth, worth))
 
 
-def test_one_level_has_no_interval_and_what_is_settled_counts_each_level_once() -> None:
+def test_one_level_has_no_interval() -> None:
     one = rate_over_levels([0.0, 1.0, 1.0, 1.0], ["a"] * 4)
-    assert (one.mean, one.levels, one.interval, one.settled) == (0.75, 1, None, None)
-    two = rate_over_levels([1.0, 1.0, 1.0, 0.0, 0.0], ["a", "a", "a", "b", "b"])
-    assert (two.mean, two.settled) == (0.6, 0.5)
-    assert rate_over_levels([1.0, 1.0, 0.0], ["a", "a", "b"]).settled is None  # There may be more that never came.
-    assert rate_over_levels([1.0, 0.0, 0.0, 0.0], ["a", "a", "b", "b"]).settled is None
+    assert (one.mean, one.levels, one.interval) == (0.75, 1, None)
     assert mean_interval([1.0, 3.0], ["a", "a"]) == (2.0, -np.inf, np.inf)
     with pytest.raises(ValueError, match="no results"):
         rate_over_levels([], [])

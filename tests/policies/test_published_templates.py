@@ -252,17 +252,6 @@ def qwen_3() -> Any:
     return byte_tokenizer(["<|im_start|>", "<|im_end|>"], eos="<|im_end|>", plain=("<think>", "</think>"))
 
 
-def test_an_empty_reasoning_is_not_shown_of_earlier_replies() -> None:
-    options = {"history": "strip_think", "chat_template_kwargs": {"enable_thinking": False}}
-    assert check_turns(chat_of(qwen_3(), QWEN_3, **options)) == [True] * 5
-    kept = chat_of(qwen_3(), QWEN_3, chat_template_kwargs={"enable_thinking": False})
-    conversation = Conversation(kept, RULES)
-    first = conversation.prompt(Observation("x"))
-    conversation.reply(np.asarray(kept.reply_ids("up"), np.int32))
-    second = conversation.prompt(Observation("y"))
-    assert not second.new_row and second.ids[: len(first.ids)] == first.ids, "a conversation that is kept stays so"
-
-
 def test_reasoning_is_taken_off_as_the_template_does() -> None:
     chat = chat_of(qwen_3(), QWEN_3, history="strip_think", think="required")
     rows = check_turns(chat, replies=lambda turn: f"<think>\nhm {turn}\n</think>\n\n<answer>{turn}</answer>")

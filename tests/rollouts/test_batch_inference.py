@@ -13,7 +13,6 @@ from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs.registry import make_session
 from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.inference.protocol import Generation, GenerationRequest, StopReason
-from rllib_lmgame.measures import tic_tac_toe
 from rllib_lmgame.measures.exploitability import (
     exploitability,
     odds_of,
@@ -100,18 +99,13 @@ def test_odds_are_those_of_a_plain_forward(tiny_model_dir: str, constrained: boo
 
 
 def test_what_is_asked_stands_behind_the_demonstrations_of_its_role(tiny_model_dir: str) -> None:
-    asked = {
-        "lmgame/TicTacToe-v0": tic_tac_toe.decisions(),
-        KUHN: game_tree(KUHN).information_sets,
-    }
-    for game, decisions in asked.items():
-        roles = make_session(game, {}).roles
-        shown = [{"observation": f"shown to {role}", "action": "1", "role": role} for role in roles.values()]
-        chat = chat_of(tiny_model_dir, demonstrations=shown)
-        for agent, role in roles.items():
-            decision = next(each for each in decisions if each.agent_id == agent)
-            text = chat.tokenizer.decode(prompt_of(decision, chat).ids)
-            assert [f"shown to {each}" in text for each in roles.values()] == [each == role for each in roles.values()]
+    roles = make_session(KUHN, {}).roles
+    shown = [{"observation": f"shown to {role}", "action": "1", "role": role} for role in roles.values()]
+    chat = chat_of(tiny_model_dir, demonstrations=shown)
+    for agent, role in roles.items():
+        decision = next(each for each in game_tree(KUHN).information_sets if each.agent_id == agent)
+        text = chat.tokenizer.decode(prompt_of(decision, chat).ids)
+        assert [f"shown to {each}" in text for each in roles.values()] == [each == role for each in roles.values()]
 
 
 @pytest.mark.parametrize("kind", ["transformers", pytest.param("vllm", marks=pytest.mark.slow)])

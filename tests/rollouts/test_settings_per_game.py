@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable
-from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -18,8 +17,8 @@ from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import as_mapping
 from rllib_lmgame.cli.game_list import suite, with_names
 from rllib_lmgame.datasets.replay import recorded_session, replay
-from rllib_lmgame.evaluation import evaluate
 from rllib_lmgame.evaluation.comparison.run import Evaluation
+from rllib_lmgame.evaluation.evaluate import games_of_run
 from rllib_lmgame.evaluation.players.language_model import options_of_policy
 from rllib_lmgame.policies.options import TALK, LanguageModelOptions
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
@@ -280,30 +279,10 @@ def test_numbers_logs_and_replays_carry_the_name(make_runner: MakeRunner, tmp_pa
         assert ("You have 2 turns." in text) == (record["name"] == "one")
 
 
-def test_evaluation_of_the_training_games_has_its_own_numbers() -> None:
-    config = config_of(
-        "{games: [{env: lmgame/Maze-v0, name: a, episodes: 64, temperature: 0.5, group_size: 2, "
-        "language_model: {think: required}}], evaluation_config: {explore: false}}"
-    )
-    (game,) = config.games_for_evaluation()
-    assert (game.name, game.episodes, game.group_size, game.temperature) == ("a", None, None, None)
-    assert game.language_model == {"think": "required"} and game.env_config == {"split": "validation"}
-    assert config.evaluated_games()[0].temperature is None
-    config.evaluation_config = {"explore": None}
-    assert config.games_for_evaluation()[0].temperature == config.evaluated_games()[0].temperature == 0.5
-
-
-def test_a_checkpoint_alone_plays_at_the_temperature_of_its_evaluation(monkeypatch) -> None:
+def test_a_checkpoint_alone_plays_at_the_temperature_of_its_evaluation() -> None:
     """Not at that which a game has in training."""
-    greedy = "evaluation_config: {temperature: 0}"
-    config = config_of(f"{{games: [{{env: lmgame/Maze-v0, temperature: 0.7}}], {greedy}}}")
-    played: list[Any] = []
-    monkeypatch.setattr(evaluate, "saved_policies", lambda *_, **__: config)
-    monkeypatch.setattr(evaluate, "engines_for", lambda *_: nullcontext())
-    monkeypatch.setattr(evaluate, "measure", lambda _, games, *__: played.extend(games) or {})
-    evaluate.evaluate_checkpoint("somewhere")
-    played += evaluate.games_of_run(config, "test", {})
-    assert [game.temperature for game in played] == [None, None]
+    config = config_of("{games: [{env: lmgame/Maze-v0, temperature: 0.7}], evaluation_config: {temperature: 0}}")
+    assert [game.temperature for game in games_of_run(config, "test", {})] == [None]
 
 
 @pytest.mark.parametrize(("second", "own"), [("boxed", True), ("tags", False)])

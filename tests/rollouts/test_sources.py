@@ -4,18 +4,23 @@ again.
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import random
+import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rllib_lmgame.algorithms.cluster import workers
-from rllib_lmgame.algorithms.cluster.workers import RunnerGroup
+from rllib_lmgame.algorithms.cluster.workers import RunnerGroup, SharedRunners
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.rollouts.plans import (
     AgentAssignment,
@@ -280,6 +285,7 @@ class FakeGroup:
         self.remote, self.dead, self.dies = remote, dead, dies
         self.asked: dict[int, list[EpisodePlan]] = {}
         self.timeout: float | None = None
+        self.runner: Callable[[int], Any] = lambda number: None
         self.local_env_runner = SimpleNamespace(play=lambda plans, settings: self.answer(0, plans, settings))
 
     def answer(self, number: int, plans: Sequence[EpisodePlan], settings: PlaySettings) -> PlayResult:
@@ -298,10 +304,99 @@ class FakeGroup:
         assert not local_env_runner and len(calls) == len(remote_worker_ids)
         self.timeout = timeout_seconds
         runners = {
-            n: SimpleNamespace(play=lambda plans, settings, n=n: self.answer(n, plans, settings))
+            n: self.runner(n) or SimpleNamespace(play=lambda plans, settings, n=n: self.answer(n, plans, settings))
             for n in remote_worker_ids
         }
         return [call(runners[n]) for call, n in zip(calls, remote_worker_ids, strict=True) if n not in self.dies]
+
+
+class SlowRunner:
+    """A runner that answers each of its shares at its own call of ``go_on``."""
+
+    def __init__(self) -> None:
+        self.shares: dict[int, list[Any]] = {}
+        self.calls, self.forgets = 0, -1
+
+    def go_on(self, number: int, begun: Any, seconds: float) -> Any:
+        time.sleep(0.001)
+        self.calls += 1
+        if self.calls == self.forgets:
+            self.shares.clear()
+        self.shares |= {key: [len(plans), plans, settings] for key, (plans, settings) in begun.items()}
+        done = {}
+        for key, share in list(self.shares.items()):
+            share[0] -= 1
+            if share[0] <= 0:
+                _, plans, settings = self.shares.pop(key)
+                done[key] = FakeRunners(lambda plan: "").play(plans, settings)
+        return number, done, list(self.shares)
+
+
+def test_threads_play_on_the_same_runners_at_once_and_each_gets_its_own() -> None:
+    """Short plays do not wait for a long one; what a runner has forgotten, since it was started again, is lost."""
+    group = FakeGroup(2)
+    slow = {1: SlowRunner(), 2: SlowRunner()}
+    group.runner = slow.__getitem__
+    shared = SharedRunners(group, None, lambda _: None)
+    ended: list[str] = []
+    results: dict[str, PlayResult] = {}
+
+    def play(name: str, count: int) -> None:
+        plans, _ = Here().assigned(
+            [replace(p, episode_id=f"{name}-{p.index}") for p in plans_of(count)], SETTINGS.games
+        )
+        results[name] = shared.play(plans, SETTINGS)
+        ended.append(name)
+
+    def played(*threads: tuple[str, int]) -> None:
+        started = [threading.Thread(target=play, args=each) for each in threads]
+        for thread in started:
+            thread.start()
+        for thread in started:
+            thread.join(60.0)
+
+    played(("long", 160), ("short", 4), ("middle", 40))
+    assert ended == ["short", "middle", "long"] and slow[1].calls < 160
+    for name, count in (("long", 160), ("short", 4), ("middle", 40)):
+        ids = sorted(summary.episode_id for summary in results[name].summaries)
+        assert ids == sorted(f"{name}-{index}" for index in range(count))
+    slow[1].forgets = slow[1].calls + 10
+    played(("lost", 60))
+    assert len(results["lost"].summaries) == 30 and not shared._in_play and not shared._results
+    group.dies = (2,)
+    played(("died", 8))
+    assert len(results["died"].summaries) == 4
+
+
+def test_a_runner_plays_sets_of_plans_side_by_side(make_runner: Callable[..., Any]) -> None:
+    """An episode that does not end holds its own set; its games stand still between two calls."""
+    gate = asyncio.Event()
+
+    async def answer(request: Any) -> str:
+        if request.request_id.startswith("long-1/"):
+            await gate.wait()
+        return "Up"
+
+    runner = make_runner(answer=answer, num_envs_per_env_runner=3)
+    games = runner.config.training_games()
+
+    def share(name: str, count: int) -> tuple[list[EpisodePlan], PlaySettings]:
+        plans, _ = AgentMapper(runner.config).assigned(plans_of(count), games)
+        return [replace(plan, episode_id=f"{name}-{plan.index}") for plan in plans], PlaySettings(games)
+
+    assert runner.go_on(7, {1: share("long", 3)}, 0.2) == (7, {}, [1])
+    number, done, left = runner.go_on(7, {2: share("short", 6)}, 30.0)
+    assert (number, [*done], left) == (7, [2], [1]) and len(done[2].episodes) == 6
+    gate.set()
+    _, after, left = runner.go_on(7, {}, 30.0)
+    assert ([*after], left) == ([1], []) and runner.go_on(7, {}, 30.0) == (7, {}, [])
+    alone = runner.play(*share("short", 6))
+    for name, result in (("long", after[1]), ("short", done[2]), ("short", alone)):
+        assert [summary.episode_id for summary in result.summaries] == [
+            f"{name}-{index}" for index in range(len(result.summaries))
+        ]
+    assert [summary.steps for summary in alone.summaries] == [summary.steps for summary in done[2].summaries]
+    runner.stop()
 
 
 def test_plans_are_dealt_to_the_healthy_runners() -> None:

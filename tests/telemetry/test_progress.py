@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import math
 import threading
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,7 +17,9 @@ from ray.rllib.algorithms.ppo import PPO
 from ray.tune.result import TRIAL_INFO
 
 from rllib_lmgame.algorithms import base
+from rllib_lmgame.algorithms.dpo import LMGameDPO
 from rllib_lmgame.algorithms.ppo import LMGamePPO, LMGamePPOConfig
+from rllib_lmgame.experiments.run import measure
 from rllib_lmgame.experiments.run.measure import measured_lines
 from rllib_lmgame.experiments.runner import trial_directory_name
 from rllib_lmgame.experiments.spec import Source, make_spec
@@ -41,23 +45,6 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-def test_how_long_the_processes_took_is_told_once(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And what each trial chose."""
-    monkeypatch.setattr(progress, "phase_of", {"b/chosen": "micro-batches of 64 tokens"}.get)
-    stream = io.StringIO()
-    callback = ProgressCallback(since=90.0, stream=stream)
-    trials = [SimpleNamespace(trial_id="a"), SimpleNamespace(trial_id="b")]
-    callback.setup(stop=None, num_samples=2)
-    clock.now = 107.6
-    for trial in trials:
-        callback.on_trial_start(0, trials, trial)
-    assert stream.getvalue().splitlines() == [
-        "starting processes ...",
-        "[a] processes up in 18 s",
-        "[b] processes up: micro-batches of 64 tokens",
-    ]
-
-
 def test_trials_are_called_by_what_they_drew(clock: Clock) -> None:
     """As it is now; by their ids where that does not tell them apart, or nothing was drawn."""
     key = "training/advantage_estimator"
@@ -72,7 +59,7 @@ def test_trials_are_called_by_what_they_drew(clock: Clock) -> None:
         callback.on_trial_start(0, trials, each)
     said = [line.split("]")[0][1:] for line in stream.getvalue().splitlines()]
     assert said == ["grpo seed 0", "Best seed 1 (b)", "Best seed 1 (c)"]
-    assert settings_name({"lr": 1e-4, "a.b": {"type": "gspo", "x": 1}, "c": True}) == "lr=0.0001 gspo c=True"
+    assert settings_name({"lr": 1e-4, "a.b": {"x": 0.5, "type": "gspo"}, "c": True}) == "lr=0.0001 gspo x=0.5 c=True"
     assert trial_directory_name(trials[1]) == "Best_seed_1_b"
     told = {f"policies/p{n}/language_model/system_prompt": "推箱子，不要撞墙" * 3 for n in range(9)}
     long = trial_directory_name(SimpleNamespace(trial_id="d", evaluated_params=told, config={}))
@@ -95,16 +82,6 @@ def test_time_left_comes_from_the_pace_since_a_criterion_began_to_move(clock: Cl
     assert [line.partition("ETA ")[2] for line in stream.getvalue().splitlines()] == ["", "", "8:15", "8:10"]
 
 
-def test_without_a_criterion_that_counts_the_third_iteration_says_what_one_takes(clock: Clock) -> None:
-    stream, trial = io.StringIO(), SimpleNamespace(trial_id="a")
-    callback = ProgressCallback({"env_runners/success_rate": 0.9}, stream=stream)
-    for now, phase in [(10.0, 0), (500.0, 0), (510.0, 1), (522.0, 1), (535.0, 1), (560.0, 1)]:
-        clock.now = now
-        callback.on_trial_result(0, [trial], trial, {"phase": phase, "env_runners": {"success_rate": 0.5}})
-    notes = [line for line in stream.getvalue().splitlines() if line.startswith("note")]
-    assert notes == ["note: an iteration takes 12.5 s; nothing in `stop` counts them"]
-
-
 def test_what_was_measured_tells_when_each_criterion_ends_the_run() -> None:
     stop = {"rl_iteration": 200, "env_runners/success_rate": 0.9, "num_env_steps_sampled_lifetime": 600}
     settings = {"run": "PPO", "stop": stop, "time_budget_s": 7200, "config": {"warm_start": {}}}
@@ -115,12 +92,41 @@ def test_what_was_measured_tells_when_each_criterion_ends_the_run() -> None:
         "stop.rl_iteration: 200 is reached after about 40 min in all",
         "stop.num_env_steps_sampled_lifetime: 600 is reached after about 4 min in all",
         "time_budget_s ends it after 2 h 00 min",
-        "a warm start comes first, which is not measured",
+        "a warm start comes first, which is not measured; replies and episodes often get shorter by it",
     ]
 
 
+def test_evaluations_are_measured_by_themselves(monkeypatch: pytest.MonkeyPatch, clock: Clock, tmp_path: Path) -> None:
+    """Neither iteration 0, which evaluates alone, nor an evaluation in every iteration is taken for an iteration."""
+
+    class Algorithm:
+        def __init__(self, values: dict[str, Any]) -> None:
+            self.every, self.iteration, self.logdir = values["evaluation_interval"], -1, str(tmp_path / "trial")
+
+        def train(self) -> dict[str, Any]:
+            self.iteration += 1
+            clock.now += 50.0 if self.iteration == 0 or self.iteration % self.every == 0 else 10.0
+            return {"training_iteration": self.iteration, "rl_iteration": self.iteration or math.nan}
+
+        def evaluate(self) -> None:
+            clock.now += 40.0
+
+        def stop(self) -> None:
+            pass
+
+    monkeypatch.setattr(measure, "time", clock)
+    monkeypatch.setattr(
+        measure, "build_config", lambda _, values: SimpleNamespace(build_algo=lambda: Algorithm(values))
+    )
+    settings = {"run": "LMGamePPO", "stop": {"rl_iteration": 100}, "config": {"evaluation_interval": 1}}
+    experiment: Any = SimpleNamespace(spec=make_spec("a", settings, Source("a.yaml")), algorithm=None)
+    *_, each, whole = measure._measured(experiment)
+    assert each == "an iteration takes 50.0 s, with its part of evaluations"
+    assert whole == "stop.rl_iteration: 100 is reached after about 83 min in all"
+
+
 def test_a_trial_that_ends_of_its_own_has_the_time_left_until_then(clock: Clock) -> None:
-    """Supervised learning of 300 steps, in a trial that may take 30 iterations."""
+    """After three iterations, in a trial that may take 30 or 10,000 steps; nobody is told that nothing counts them."""
     stream = io.StringIO()
     callback = ProgressCallback({"training_iteration": 30, "supervised_steps": 10_000}, stream=stream)
     trial = SimpleNamespace(trial_id="a")
@@ -129,10 +135,11 @@ def test_a_trial_that_ends_of_its_own_has_the_time_left_until_then(clock: Clock)
         result = {
             "training_iteration": iteration,
             "supervised_steps": 100 * iteration,
-            "supervised_last_step": 300,
+            "progress": iteration / 3,
         }
         callback.on_trial_result(0, [trial], trial, result)
     assert [line.partition("ETA ")[2] for line in stream.getvalue().splitlines()] == ["", "0:10", "0:00"]
+    assert LMGameDPO.progress(SimpleNamespace(_rl_iteration=1, _last_iteration=4)) == 0.25
 
 
 def test_a_line_leaves_out_what_is_not_known() -> None:
@@ -313,6 +320,12 @@ class Named(LMGamePPO):
     def setup(self, config) -> None:
         with pytest.raises(Started):
             super().setup(config)
+
+
+def test_build_algo_says_what_it_begins(tiny_dict, monkeypatch, capsys):
+    monkeypatch.setattr(base, "check_on_hub", lambda config: (_ for _ in ()).throw(Started))
+    Named(tiny_dict())
+    assert "Named: preparing the models, starting the engines, starting env runners" in capsys.readouterr().err
 
 
 def test_gauges_carry_the_trials_name(ray_cluster, tiny_dict, monkeypatch):

@@ -1,4 +1,4 @@
-"""Episodes of files: every form, files that grow, files that are damaged, and what is shown of them in a terminal."""
+"""Episodes of files: every form, files that grow, files that are damaged, and what is said of them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from rllib_lmgame.telemetry.trial_names import directory_names
 from rllib_lmgame.viewer.curves import Curves
 from rllib_lmgame.viewer.forms import episode_of
 from rllib_lmgame.viewer.library import Library, sources_of
-from rllib_lmgame.viewer.terminal import told
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +77,7 @@ def test_success_and_return_are_those_of_metrics(tmp_path):
 def test_damaged_lines_cost_no_other_episode(records, tmp_path):
     path = tmp_path / "train-0.jsonl"
     whole = [json.dumps(record) for record in records]
-    bad = ["{", "7", '{"a": 1}', '{"trajectories": 3}', "[" * 200_000, '{"messages": "x"}', '{"messages": [{"a": 1}]}']
+    bad = ["{", "7", '{"a": 1}', '{"trajectories": 3}', "[" * 200_000, '{"steps": "x"}']
     bad += [json.dumps({**records[0], "trajectories": [{}]}), json.dumps({**records[0], "steps": [[]]})]
     path.write_text("\n".join([whole[0], *bad, "", *whole[1:]]) + "\n" + whole[0][:99])
     library = _library(path)
@@ -134,10 +133,13 @@ def test_damaged_tokens_cost_no_episode(turn, note, problem, records, tmp_path):
     assert all(row["x"] is None for row in _rows(library))
 
 
-def test_many_damaged_lines_are_told_in_part(tmp_path):
-    (tmp_path / "x.jsonl").write_text("no\n" * 5000)
-    library = _library(tmp_path / "x.jsonl")
-    assert len(library.problems) == 51 and library.problems[-1] == "... and more"
+def test_a_file_of_conversations_is_told_once(tmp_path, capsys):
+    path = tmp_path / "talks.jsonl"
+    path.write_text('{"messages": []}\n{"prompt": "a", "completion": "b"}\n')
+    assert main(["view", str(path), "--export", str(tmp_path / "x.html")]) == 2
+    warning, error = capsys.readouterr().err.splitlines()
+    assert "talks.jsonl: conversations are not shown; `rllib collect --format log`" in warning
+    assert "there are no episodes" in error
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), 10**40, "\ud800", "\x00\x1b[2J</script>"])
@@ -188,42 +190,15 @@ def test_a_page_is_exported(records, tmp_path, capsys):
     assert capsys.readouterr().err.startswith("error: --export: ")
 
 
-def test_what_is_printed_cannot_steer_the_terminal(records, tmp_path, capsys):
-    record = {**records[4], "instructions": "\x1b[2Jrules\u202e"}
-    EpisodeLog(tmp_path / "x.jsonl").write([record])
-    assert main(["view", str(tmp_path), "--text", "1"]) == 0
-    printed = capsys.readouterr().out
-    assert "\x1b" not in printed and "\\x1b[2Jrules\\u202e" in printed
-    first = records[4]["steps"][0]
-    for agent, action in first["actions"].items():
-        assert f"{agent} replies: {action}" in printed
-        assert f"    {first['observations'][agent].splitlines()[0]}" in printed
-    assert main(["view", str(tmp_path), "--text"]) == 0
-    assert "lmgame/TicTacToe-v0" in capsys.readouterr().out
-    (tmp_path / "x.jsonl").rename(tmp_path / "\x1b[31m.jsonl")
-    with (tmp_path / "\x1b[31m.jsonl").open("a") as file:
-        file.write("{")
-    assert main(["view", str(tmp_path), "--text"]) == 0
-    assert "note: \\x1b[31m.jsonl ends in 1 bytes" in capsys.readouterr().err
-
-
-def test_no_reply_passes_for_another_turn(records):
-    steps = [{**records[0]["steps"][0], "actions": {"player": "up\n--- turn 2\nrewards: player 9"}}]
-    printed = list(told(episode_of({**records[0], "steps": steps, "trajectories": [records[0]["trajectories"][0]]})))
-    assert "    --- turn 2" in printed and "    rewards: player 9" in printed
-    assert [line for line in printed if line.startswith(("--- turn", "rewards: player 9"))] == ["--- turn 1"]
-
-
-def test_what_cannot_be_shown_is_said(records, tmp_path, capsys):
-    with pytest.raises(ConfigError, match="no such run"):
-        sources_of([str(tmp_path / "none")])
+def test_what_cannot_be_shown_is_said(tmp_path, capsys):
+    (tmp_path / "x.yaml").write_text("mine: {run: LMGamePPO}")
+    for name, words in (("none", "no such run"), ("x.yaml", "x.yaml is no episode log; name one, or the directory")):
+        with pytest.raises(ConfigError, match=words):
+            sources_of([str(tmp_path / name)])
     empty = tmp_path / "empty.jsonl"
     empty.touch()
-    assert main(["view", str(empty), "--text"]) == 2
+    assert main(["view", str(empty), "--export", str(tmp_path / "x.html")]) == 2
     assert "there are no episodes (read: empty.jsonl)" in capsys.readouterr().err
-    EpisodeLog(empty).write(records[:1])
-    assert main(["view", str(empty), "--text", "2"]) == 2
-    assert "there are 1 episodes, from 1 on; got 2" in capsys.readouterr().err
 
 
 def test_curves_are_read_as_they_grow(tmp_path):
@@ -260,8 +235,8 @@ def test_curves_are_read_as_they_grow(tmp_path):
     assert curves.figures()[0]["lines"][0]["x"] == [1]
 
 
-def test_episodes_of_a_sweep_say_their_trial_and_those_of_several_what_each_got(records, tmp_path, capsys):
-    """In the list as in the terminal; a line that is being written is no problem."""
+def test_episodes_of_a_sweep_say_their_trial(records, tmp_path, capsys):
+    """A line that is being written is no problem, and nothing in its name steers the terminal."""
     names = ("grpo_seed_0_1a2b3_00000", "grpo_seed_1_1a2b3_00001")
     for name in names:
         EpisodeLog(tmp_path / name / "episodes" / "train-0.jsonl").write(records[-1:])
@@ -274,10 +249,9 @@ def test_episodes_of_a_sweep_say_their_trial_and_those_of_several_what_each_got(
     curves = Curves([tmp_path / name for name in names])
     curves.refresh()
     assert [line["trial"] for line in curves.figures()[0]["lines"]] == ["grpo seed 0", "grpo seed 1"]
-    assert main(["view", str(tmp_path), "--text"]) == 0
-    out, err = capsys.readouterr()
-    returns = [f"{seat['module_id']} {seat['return']:g}" for seat in records[-1]["trajectories"]]
-    assert "grpo seed 1" in out.splitlines()[2] and ", ".join(returns) in out and err.startswith("note: ")
+    (tmp_path / names[1]).rename(tmp_path / "\x1b[31m")
+    assert main(["view", str(tmp_path), "--export", str(tmp_path / "x.html")]) == 0
+    assert "note: \\x1b[31m/episodes/train-0.jsonl ends in 1 bytes" in capsys.readouterr().err
     assert directory_names(["LMGamePPO_game_1a2b3_00000", "LMGamePPO_game_1a2b3_00001"]) == {
         name: name for name in ("LMGamePPO_game_1a2b3_00000", "LMGamePPO_game_1a2b3_00001")
     }

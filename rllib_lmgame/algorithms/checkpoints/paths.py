@@ -55,12 +55,10 @@ def find_checkpoint(path: str) -> str:
 
 
 def is_checkpoint(place: Path) -> bool:
-    """Whether ``place`` is the directory of one checkpoint."""
     return (place / MARKER).is_file()
 
 
 def newest_checkpoint(trial: Path) -> Path | None:
-    """The newest checkpoint of a trial."""
     found = sorted(p for p in trial.glob("checkpoint_*") if is_checkpoint(p))
     return found[-1] if found else None
 
@@ -82,10 +80,7 @@ def check_resuming(directory: str, trust: bool) -> None:
         return
     changed = next(filter(_is_open_to_others, (Path(directory), *_below(Path(directory)))), None)
     if changed is not None:
-        raise CheckpointError(
-            f"{changed} is not yours alone, and resuming runs pickled code; if you trust whoever can write it, pass "
-            f"{TRUST_FLAG}"
-        )
+        raise CheckpointError(f"{changed} is not yours alone, and resuming runs pickled code; {TRUST_FLAG} allows it")
 
 
 def _below(directory: Path) -> Iterator[Path]:

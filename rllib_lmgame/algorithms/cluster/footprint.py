@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rllib_lmgame.algorithms.cluster import memory
+from rllib_lmgame.inference.weights import PART_BYTES
 from rllib_lmgame.learners.microbatch import MOST_TOKENS, Room, default_tokens, kept_per_token
-from rllib_lmgame.learners.options import EMAReference, half_precision
+from rllib_lmgame.learners.options import EMAReference, divides_weights, half_precision
 
 if TYPE_CHECKING:
     from rllib_lmgame.algorithms.cluster.workers import EngineSet
@@ -15,10 +16,10 @@ if TYPE_CHECKING:
 LEARNER, ENGINE = "learner of", "engine of"
 """What the names of these processes begin with."""
 VALUES = "action values"
-OFFLOADED = "optimizer in host memory"
+OFFLOADED, OFFLOADED_WEIGHTS = "optimizer in host memory", "weights in host memory"
 MERGING = "a member's weights, in host memory"
 """What an engine has beside its own while it merges a member's adapter: the base, and what comes of it."""
-ON_HOST = (OFFLOADED, MERGING)
+ON_HOST = (OFFLOADED, OFFLOADED_WEIGHTS, MERGING)
 USABLE = 0.95
 """Share of a machine's memory at which Ray begins to kill processes."""
 TEACHER = "teacher"
@@ -68,7 +69,7 @@ class Footprint:
         processes: Of the policies with known shapes, and the env runners.
         microbatches: Tokens of a micro-batch of the trained policies with known shapes; at most as many on GPUs.
         object_store: MiB of weights on their way to the engines: in Ray's object store, and while they are packed.
-        copied: MiB of files in ``/dev/shm`` by which engines with tensor parallelism take weights.
+        copied: MiB of files in ``/dev/shm`` by which engines with tensor parallelism take weights, part by part.
     """
 
     policies: dict[str, memory.ModelShape | None]
@@ -118,19 +119,18 @@ def footprint(config: Any, microbatch: int | None = None) -> Footprint:
     few = any(config.language_model_of(policy).lora is not None for policy in trained)
     packed = max(pushed, default=0.0) if config.num_gpus_per_learner or zero.get("stage", 0) >= 2 or few else 0.0
     stored, split = sum(pushed) + members + packed, config.run.inference.tensor_parallel_size > 1
-    # Engines of one policy take their weights at once.
-    copied = config.run.inference.num_engines * max(pushed, default=0.0) * split
+    # Engines of one policy take their weights at once: the next part comes while a layer waits for its end.
+    part = min(max(pushed, default=0.0), 2 * PART_BYTES / memory.MIB)
+    copied = config.run.inference.num_engines * part * split
     return Footprint(policies, (*learners, *engines, *others), tokens, stored, copied)
 
 
 def _member_mib(config: Any, policy: str, shape: memory.ModelShape) -> float:
-    """MiB of a league member on its way to an engine: a model, or an adapter in float32."""
     adapters = adapters_of(config, policy, shape)
     return weights_mib(shape, _learner_width(config, policy)) if adapters is None else adapters * 4 / memory.MIB
 
 
 def weights_mib(shape: memory.ModelShape, width: int) -> float:
-    """MiB of a model's weights."""
     return shape.parameters * width / memory.MIB
 
 
@@ -194,7 +194,7 @@ def _learner(config: Any, policy: str, shape: memory.ModelShape, microbatch: int
         copies=int(config.run.needs_reference(policy)),
         separate_value=separate,
         critic=critic,
-        context=_longest_row(config, policy),
+        context=longest_row(config, policy),
         adapters=adapters,
         holds_base=holds_base,
     )
@@ -205,6 +205,8 @@ def _learner(config: Any, policy: str, shape: memory.ModelShape, microbatch: int
         parts[TEACHER] = weights_mib(teacher, _learner_width(config, policy))
     if memory.offloaded(zero):
         parts[OFFLOADED] = parts.pop("optimizer")
+    if memory.offloaded(zero, "offload_param"):
+        parts[OFFLOADED_WEIGHTS] = parts.pop("weights")
     # Without one of its own it is the algorithm's.
     process = memory.LEARNER_PROCESS_MIB if config.num_learners else 0.0
     return Processes(f"{LEARNER} {policy}", max(1, config.num_learners), process, parts, config.num_gpus_per_learner)
@@ -223,7 +225,7 @@ def _values(
     return learner, engine if kinds["beta"] else {}
 
 
-def _longest_row(config: Any, policy: str) -> int:
+def longest_row(config: Any, policy: str) -> int:
     rows = config.get_config_for_module(policy).run.training.max_row_tokens
     return int(rows or config.language_model_of(policy).context_length)
 
@@ -235,7 +237,7 @@ def microbatch_tokens(config: Any, policy: str, shape: memory.ModelShape, found:
         return int(asked)
     options = config.language_model_of(policy)
     width, backbones = _learner_width(config, policy), 2 if options.value_model == "separate" else 1
-    context = _longest_row(config, policy)
+    context = longest_row(config, policy)
     kept = kept_per_token(shape.layers, shape.layer, width, context, options.gradient_checkpointing)
     return default_tokens(kept * backbones, config.num_gpus_per_learner > 0)
 
@@ -266,7 +268,6 @@ def engines_beside(taken: Footprint, room: float) -> int:
 
 
 def _share_of_card(config: Any, taken: Footprint) -> float:
-    """Of a learner's card, while it updates."""
     inference, gpus = config.run.inference, config.num_gpus_per_learner
     beside = engines_beside(taken, 1 - gpus)
     if not beside:
@@ -275,13 +276,14 @@ def _share_of_card(config: Any, taken: Footprint) -> float:
 
 
 def _averages(config: Any, policy: str, shape: memory.ModelShape) -> list[Processes]:
-    """Averages of a policy's weights, which the first learner keeps as float32 in main memory."""
     update, adapters = config.get_config_for_module(policy).run.training, adapters_of(config, policy, shape)
     ema = update.kl is not None and isinstance(update.kl.reference, EMAReference)
     moving = ema and _learner_width(config, policy) == 2
-    mib = (shape.parameters if adapters is None else adapters) * 4 / memory.MIB
+    divided = adapters is None and divides_weights(config.run.deepspeed)
+    count = max(1, config.num_learners) if divided else 1
+    mib = (shape.parameters if adapters is None else adapters) * 4 / memory.MIB / count
     kept = {"averaged weights": update.ema_decay is not None, "moving reference": moving}
-    return [Processes(f"{what} of {policy}", 1, 0.0, {"weights": mib}) for what, there in kept.items() if there]
+    return [Processes(f"{what} of {policy}", count, 0.0, {"weights": mib}) for what, there in kept.items() if there]
 
 
 def _zero(config: Any, trained: int) -> dict[str, Any]:
@@ -309,6 +311,8 @@ def sequences_at_once(config: Any) -> int:
 def _engine(config: Any, shape: memory.ModelShape, engines: EngineSet) -> Processes:
     options = config.run.inference
     dtype, cache = engine_numerics(config)
+    if options.engine.outside:
+        return Processes(f"{ENGINE} {engines.key}", engines.count, options.engine.process_mib, {}, 0)
     parts = memory.engine_mib(
         shape,
         dtype=dtype,

@@ -3,7 +3,8 @@
 Learner: weights, gradients and optimizer states as in Rajbhandari et al. 2020 (ZeRO), section 3.1. A parameter of ``b``
 bytes takes ``b`` for the weight, ``b`` for the gradient (4 with ZeRO, which sums in float32) and 8 for Adam's moments.
 If ``b`` is 2, a float32 master copy takes another 4. ZeRO stage 1 divides the optimizer states over the learners,
-stage 2 also the gradients, stage 3 also the weights, but for :data:`WHOLE`.
+stage 2 also the gradients, stage 3 also the weights. These come and go one part at a time, but for frozen weights
+beside adapters, which each learner loads whole (:data:`START`).
 
 Activations: :func:`~rllib_lmgame.learners.microbatch.kept_per_token`.
 
@@ -36,7 +37,7 @@ RAY_MIB = 700.0
 WORKSPACE_MIB = 60.0
 """The first update adds this to a learner of any model: temporary blocks, numerical libraries. Measured on CPU."""
 ZERO_BUFFERS = "ZeRO's buffers"
-WHOLE = "whole weights at the start or a push"
+START = "weights at the start or a push"
 ZERO_3_LIVE = 1_000_000_000
 """Gathered weights that ZeRO 3 holds at once, in entries: DeepSpeed's ``stage3_max_live_parameters``."""
 LOGITS_WHILE_SAMPLING = 4
@@ -55,6 +56,7 @@ class ModelShape:
         kv_size: Key (or value) entries per token and layer: key-value heads times head width.
         layer: What each layer keeps of a token.
         tied: The head is the input embedding.
+        largest: Entries of its largest tensor; 0 if unknown.
         origin: How these were found.
         config: Of ``transformers``; ``None`` if unknown.
     """
@@ -66,12 +68,12 @@ class ModelShape:
     vocab_size: int = 0
     layer: Layer = Layer()
     tied: bool = True
+    largest: int = 0
     origin: str = "configuration"
     config: Any = field(default=None, compare=False, repr=False)
 
     @property
     def head(self) -> int:
-        """Entries of the head's matrix."""
         return self.vocab_size * self.hidden_size
 
 
@@ -115,6 +117,7 @@ def model_shape(config: Any, origin: str = "configuration") -> ModelShape:
         vocab_size=number_of(text, "vocab_size"),
         layer=layer_of(model),
         tied=bool(getattr(config, "tie_word_embeddings", False)),
+        largest=max(weight.numel() for weight in model.parameters()),
         origin=origin,
         config=config,
     )
@@ -198,7 +201,7 @@ def learner_mib(
         "optimizer": trained * (8 + 4 * masters) / (world if stage >= 1 else 1),
     }
     if adapters is None:
-        parts["weights"] += copies * shape.parameters * width  # copies are whole on every learner
+        parts["weights"] += copies * shape.parameters * width / (world if stage >= 3 else 1)
     else:
         base = shape.parameters if holds_base or stage >= 3 else 0
         parts["weights"] += (base * width + copies * adapters * 4) / (world if stage >= 3 else 1)
@@ -216,21 +219,21 @@ def learner_mib(
     parts["logits"] = head_pass + (WORKSPACE_MIB * MIB if shape.vocab_size else 0)
     if stage:
         parts[ZERO_BUFFERS] = _zero_buffers(zero or {}, trained, width, world, (adapters and shape.parameters) or 0)
-    elif world > 1:  # Gradients are summed in one copy of them, when activations and logits have gone.
-        parts["sum of gradients"] = max(0.0, parts["gradients"] - parts["activations"] - parts["logits"])
+    elif world > 1 and (more := parts["gradients"] - parts["activations"] - parts["logits"]) > 0:
+        parts["sum of gradients"] = more  # In one copy of them, when activations and logits have gone.
     if stage >= 3 and world > 1:
-        frozen = shape.parameters * (adapters is not None)
-        start = (trained + frozen) * width  # Before DeepSpeed divides them.
         states = parts["weights"] + parts["optimizer"] * (not offloaded(zero))
-        push = states + (shape.parameters if adapters is None else adapters) * width
+        # DeepSpeed divides what stands beside adapters when it is there. A part may have another form in checkpoints.
+        whole = 0 if adapters is None else (trained + shape.parameters) * width
         peak = sum(parts.values()) - parts["optimizer"] * offloaded(zero)
-        parts[WHOLE] = max(0.0, max(start, push) - peak)
+        if (more := max(whole, states + 2 * shape.largest * width) - peak) > 0:
+            parts[START] = more
     return {name: value / MIB for name, value in parts.items()}
 
 
-def offloaded(zero: Mapping[str, Any] | None) -> bool:
-    """Whether ``zero_optimization`` puts the optimizer's states into host memory."""
-    section = (zero or {}).get("offload_optimizer")
+def offloaded(zero: Mapping[str, Any] | None, what: str = "offload_optimizer") -> bool:
+    """Whether ``zero_optimization`` puts the optimizer's states, or the weights, into host memory."""
+    section = (zero or {}).get(what)
     return isinstance(section, Mapping) and section.get("device", "none") != "none"
 
 

@@ -60,7 +60,9 @@ def join(address: str, named_by: str, **arguments: Any) -> None:
         raise ConfigError("", f"{named_by}: no Ray cluster answers there (nothing listens at {address})")
     try:
         init_ray(address=address, **arguments)
-    except (RuntimeError, ConnectionError, ValueError) as error:  # ValueError: e.g. a port that is no number.
+    except ValueError as error:  # E.g. a port that is no number.
+        raise ConfigError("", f"{named_by}: no Ray cluster answers there ({error})") from None
+    except (RuntimeError, ConnectionError) as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         hint = "RAY_AUTH_MODE=token sends a token"
         raise ConfigError("", f"{named_by}: the Ray cluster there cannot be joined ({hint}): {reason}") from None

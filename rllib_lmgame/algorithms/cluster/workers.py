@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
+import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import methodcaller
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -17,7 +20,7 @@ from ray.rllib.env.env_runner_group import EnvRunnerGroup
 
 from rllib_lmgame.algorithms.cluster.threads import Places, places
 from rllib_lmgame.base.threads import AUTO
-from rllib_lmgame.inference.options import ADAPTER_ARGUMENTS
+from rllib_lmgame.inference.options import ADAPTER_ARGUMENTS, VLLM
 from rllib_lmgame.inference.serving.group import AdapterOf, EngineGroup
 from rllib_lmgame.inference.serving.interruption import StopRequest
 from rllib_lmgame.inference.serving.oom import oom_line
@@ -60,7 +63,6 @@ class EngineSet:
 
     @property
     def is_opponent(self) -> bool:
-        """Whether they hold a member of the league."""
         return self.key != self.policy
 
 
@@ -125,7 +127,9 @@ def start_engines(
             placement_group = None
         else:
             bundles = iter(range(first, placement_group.bundle_count))
-    shared = config.run.inference
+    shared = config.run.inference.constrained(config.run.text_rollouts.constrained_decoding)
+    if shared.engine.outside and not training:  # Its weights are not those that are evaluated.
+        shared = shared.model_copy(update={"engine": VLLM()})
     if shared.num_threads == AUTO and not shared.on_gpu:
         found = found or places(config, sum(engines.count for engines in sets))
         shared = shared.model_copy(update={"num_threads": found.engine_threads()})
@@ -183,7 +187,6 @@ def adapter_arguments(config: LMGameConfig, count: int) -> dict[str, Any]:
 
 
 def each_group(groups: Mapping[str, EngineGroup | AdapterOf]) -> list[EngineGroup]:
-    """Every group of engines once."""
     return list(dict.fromkeys(each.group if isinstance(each, AdapterOf) else each for each in groups.values()))
 
 
@@ -205,6 +208,10 @@ def engine_metrics(before: Mapping[str, float], after: Mapping[str, float], wall
 
 
 # -- env runners ------------------------------------------------------------------------------------------------------
+
+
+Share = tuple[Sequence[EpisodePlan], PlaySettings]
+"""What one runner plays, and how."""
 
 
 class RunnerGroup:
@@ -232,22 +239,28 @@ class RunnerGroup:
         if not self._group.num_remote_env_runners():
             result.extend(self._group.local_env_runner.play(plans, settings))
             return result
+        for part in self._ask({number: methodcaller("play", *share) for number, share in self._dealt(plans, settings)}):
+            result.extend(part)
+        return result
+
+    def _dealt(self, plans: Sequence[EpisodePlan], settings: PlaySettings) -> Iterator[tuple[int, Share]]:
+        """Healthy remote runners, and what each one plays."""
         healthy = self._group.healthy_worker_ids()
         split = deal_with_spares if with_spares(plans) else split_plans
         shares = [share for share in split(plans, len(healthy)) if share] if healthy else []
-        calls = []
         for number, share in enumerate(shares):
             if (most := settings.log_most) is not None:  # Of the episodes that all together write.
                 most = most * (number + 1) // len(shares) - most * number // len(shares)
-            calls.append(methodcaller("play", share, dataclasses.replace(settings, log_most=most)))
-        if calls:
-            ids = healthy[: len(calls)]
-            parts = self._group.foreach_env_runner(
-                calls, local_env_runner=False, remote_worker_ids=ids, timeout_seconds=self._timeout_s
-            )
-            for part in parts:
-                result.extend(part)
-        return result
+            yield healthy[number], (share, dataclasses.replace(settings, log_most=most))
+
+    def _ask(self, calls: Mapping[int, Callable[[Any], Any]]) -> list[Any]:
+        """Answers of these remote runners; of those that died or gave none in time nothing comes back."""
+        if not calls:
+            return []
+        answers: list[Any] = self._group.foreach_env_runner(
+            [*calls.values()], local_env_runner=False, remote_worker_ids=[*calls], timeout_seconds=self._timeout_s
+        )
+        return answers
 
     def heal(self) -> None:
         """Bring back engines and runners that died; if no runner is left, wait until one is up again.
@@ -263,6 +276,62 @@ class RunnerGroup:
             stop.check("an env runner that is started again")
             time.sleep(POLL_S)
             self._heal(self._group)
+
+
+SLICE_S = 0.25
+"""Longest time in one call that a runner plays for several threads of the driver."""
+
+
+class SharedRunners(RunnerGroup):
+    """Remote runners that play for several threads at once: the games of all are in play side by side.
+
+    Each thread waits for its own plans; one of them asks the runners to go on, for all.
+    """
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._changed, self._asking = threading.Condition(), False
+        self._keys = itertools.count()
+        self._in_play: dict[int, int] = {}
+        """Share -> its runner."""
+        self._begun: dict[int, dict[int, Share]] = defaultdict(dict)
+        self._results: dict[int, PlayResult] = {}
+
+    def play(self, plans: Sequence[EpisodePlan], settings: PlaySettings) -> PlayResult:
+        if not self._group.num_remote_env_runners():
+            return super().play(plans, settings)
+        mine: set[int] = set()
+        with self._changed:
+            for runner, share in self._dealt(plans, settings):
+                mine.add(key := next(self._keys))
+                self._in_play[key], self._begun[runner][key] = runner, share
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: not self._asking or mine.isdisjoint(self._in_play))
+                if mine.isdisjoint(self._in_play):
+                    break
+                self._asking = True
+            try:
+                self._go_on()
+            finally:
+                with self._changed:
+                    self._asking = False
+                    self._changed.notify_all()
+        result = PlayResult()
+        for key in sorted(mine & self._results.keys()):
+            result.extend(self._results.pop(key))
+        return result
+
+    def _go_on(self) -> None:
+        with self._changed:
+            asked, begun, self._begun = dict(self._in_play), self._begun, defaultdict(dict)
+        healthy = [number for number in self._group.healthy_worker_ids() if number in asked.values()]
+        answers = self._ask({number: methodcaller("go_on", number, begun[number], SLICE_S) for number in healthy})
+        with self._changed:
+            self._results |= {key: part for _, done, _ in answers for key, part in done.items() if key in asked}
+            left = {key for _, _, playing in answers for key in playing}
+            for key in asked.keys() - left:  # Done, or lost with its runner.
+                del self._in_play[key]
 
 
 # -- learners ---------------------------------------------------------------------------------------------------------
@@ -382,15 +451,22 @@ def push_from_learners(
 ) -> None:
     """Send one policy's weights, or its adapter alone, to its engines as ``version``.
 
-    By the object store, the first learner packs them; on devices (NCCL, IPC) it sends its tensors.
-    All learners take part, since gathering sharded weights is collective.
+    By the object store, the first learner packs them; on devices (NCCL, IPC) tensors are sent. All learners take part,
+    since gathering sharded weights is collective. Where that fails on devices, several learners may wait for each
+    other, so they end.
     """
     if isinstance(group, AdapterOf):
         group.push(share_weights(learner_group, module_id, version, use, adapter=True), version)
         return
     push = group.learner_push()
     if push.options.over_devices:
-        foreach_learner(learner_group, lambda learner: learner.push_on_device(module_id, push, version, use))
+        try:
+            foreach_learner(learner_group, lambda learner: learner.push_on_device(module_id, push, version, use))
+        except Exception:
+            learners = [] if learner_group.is_local else learner_group._workers
+            for learner in learners[1:] and learners:
+                ray.kill(learner)
+            raise
         group.note_device_push(version)
     else:
         group.make_room()
@@ -409,15 +485,13 @@ def share_weights(
     def packed(learner: Any) -> Any:
         return (learner.pack_adapter if adapter else learner.pack_weights)(module_id, version, use)
 
-    def pack(learner: Any) -> tuple[tuple[str, int] | None, Any]:
+    def pack(learner: Any) -> tuple[str | None, Any]:
         bundle = packed(learner)
-        return (None if bundle is None else (bundle.checksum, bundle.num_bytes)), bundle
+        return (None if bundle is None else bundle.checksum), bundle
 
     if learner_group.is_local:
         return SharedBundle.put(packed(learner_group._learner))
     # Two results, so that one can be looked at while the other stays where it is.
     calls = [worker.apply.options(num_returns=2).remote(pack) for worker in learner_group._workers]
-    labels = answers_of_learners(learner_group, [label for label, _ in calls])
-    return next(
-        SharedBundle(bundle, *label) for label, (_, bundle) in zip(labels, calls, strict=True) if label is not None
-    )
+    sums = answers_of_learners(learner_group, [checksum for checksum, _ in calls])
+    return next(SharedBundle(bundle, own) for own, (_, bundle) in zip(sums, calls, strict=True) if own is not None)

@@ -98,7 +98,6 @@ class Against:
         return game.model_copy(update={"env_config": {**game.env_config, **self.env_config}})
 
     def _plan(self, number: int, agents: Sequence[str], policies: Mapping[str, str]) -> EpisodePlan:
-        """Game ``number``: as many as there are seats have the same level."""
         level = stable_seed("against", number // len(agents))
         own = agents[number % len(agents)]
         assignments = {agent: AgentAssignment(self.player, self.player) for agent in agents}

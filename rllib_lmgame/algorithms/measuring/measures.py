@@ -94,7 +94,6 @@ def check_measures(settings: Any, games: Sequence[GameConfig], key: str, *, aver
 
 
 def _columns(measure: Measure, averaged: bool) -> tuple[str, ...]:
-    """Names of a measure's numbers, and of those of the last iterate."""
     return (*measure.columns, *(f"{name}{LAST}" for name in measure.columns if averaged))
 
 
@@ -173,7 +172,6 @@ def profiles(config: AlgorithmConfig, agent_mapper: AgentMapper, game: GameConfi
 def _measured(
     settings: Sequence[Any], games: Sequence[GameConfig]
 ) -> Iterator[tuple[int, Measure, tuple[str, ...], GameConfig]]:
-    """The measures with their places in the list, where their numbers stand, and the games that have them."""
     measures = [(number, load_measure(setting, f"{MEASURES.key}[{number}]")) for number, setting in enumerate(settings)]
     having = {n: [found for found in measures if found[1].problem(game) is None] for n, game in enumerate(games)}
     measured = [n for n in having if having[n]]
@@ -249,7 +247,6 @@ class AskedPolicies:
         self.reasoning = any(chat.options.think != "off" for chat in self._chats.values())
 
     def play(self, plans: Sequence[EpisodePlan], game: GameConfig) -> PlayResult:
-        """Play episodes of a game on the env runners."""
         assert self._play is not None, "only an algorithm plays"
         return self._play(plans, game)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from string import Formatter
 from typing import Any
 
-from rllib_lmgame.base.group import check_placeholders, fill_placeholders
+from rllib_lmgame.base.group import check_placeholders
 
 TYPES: Mapping[str, tuple[type, ...]] = {
     "string": (str,),
@@ -58,7 +58,7 @@ class GameFunction:
         for name, schema in self.properties.items():
             if not _fits(arguments[name], schema):
                 raise ValueError(f"the argument {name!r} of {self.name} must be {_kind(schema)}")
-        return fill_placeholders(self.action, {name: _written(value) for name, value in arguments.items()})
+        return self.action.format(**{name: _written(value) for name, value in arguments.items()})
 
     def arguments(self, action: str) -> dict[str, Any] | None:
         """The arguments of the call that plays ``action``; ``None`` if none does."""

@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from rllib_lmgame.base.json_files import write_json
 from rllib_lmgame.evaluation.recorded import RecordDirectory, difference, plain
@@ -64,13 +64,5 @@ _PLACE, _SUMMARY = TypeAdapter(Place), TypeAdapter(EpisodeSummary)
 
 def _read(record: Mapping[str, Any]) -> tuple[Place, EpisodeSummary]:
     own = dict(record[KEY])
-    numbers = json.dumps(own.pop("summary"))
-    try:
-        summary = _SUMMARY.validate_json(numbers, strict=True)
-        place = _PLACE.validate_json(json.dumps(own), strict=True)
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
-    if not summary.seats:
-        raise ValueError("nobody has a seat")
-    return place, summary
+    summary = _SUMMARY.validate_json(json.dumps(own.pop("summary")), strict=True)
+    return _PLACE.validate_json(json.dumps(own), strict=True), summary

@@ -12,7 +12,7 @@ from rllib_lmgame.algorithms.checkpoints.manifest import MANIFEST, file_hash
 from rllib_lmgame.algorithms.checkpoints.paths import find_checkpoint
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import as_mapping
-from rllib_lmgame.evaluation.evaluate import LoadedPolicies, engines_for, saved_policies
+from rllib_lmgame.evaluation.evaluate import engines_for, saved_policies
 from rllib_lmgame.evaluation.players.endpoint import EndpointPlayer
 from rllib_lmgame.evaluation.players.language_model import LocalModel
 from rllib_lmgame.evaluation.players.settings import PlayerSettings
@@ -24,7 +24,7 @@ from rllib_lmgame.rollouts.records import GameConfig, PlaySettings
 from rllib_lmgame.rollouts.sources import AgentMapper, Roles
 
 if TYPE_CHECKING:
-    from rllib_lmgame.algorithms.config import LMGameConfig
+    from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 
 
 Connect = Callable[[], object]
@@ -78,23 +78,20 @@ class OnePlayer:
 
 
 class PoliciesOfRun:
-    """The policies of a checkpoint, on engines of their own settings.
+    """The policies of a checkpoint, or of the newest one of a trial, on engines of their own settings.
 
-    ``weights`` tell its files from others. Raises: ConfigError: an opponent is called like a policy.
+    Raises: CheckpointError: not one of this package, damaged or not to be trusted; ConfigError: wrong settings, or an
+    opponent is called like a policy.
     """
 
     turn = 3
 
     def __init__(
-        self,
-        name: str,
-        config: LMGameConfig,
-        weights: Mapping[str, Any],
-        opponents: Mapping[str, Player],
-        temperature: float | None,
-        connect: Connect,
+        self, name: str, source: str, settings: PlayerSettings, opponents: Mapping[str, Player], connect: Connect
     ) -> None:
-        asked = config.run.evaluation_config.sampling if temperature is None else temperature
+        place = find_checkpoint(source)
+        config = saved_policies(place, trust=settings.trust)
+        asked = config.run.evaluation_config.sampling if settings.temperature is None else settings.temperature
         used = config.run.inference.temperature if asked is None else asked
         self.name, self.temperature = name, used
         self.options, self.at_once = config.run.text_rollouts, config.num_envs_per_env_runner
@@ -104,18 +101,18 @@ class PoliciesOfRun:
                     "--against", f"a policy of {name} is called {taken!r} too; write NAME={opponents[taken].source}"
                 )
         self.config = config
-        self._weights = dict(weights)
+        self._hash = file_hash(Path(place) / MANIFEST)
         self._opponents = opponents
         self._asked = asked
         self._connect = connect
         self._agent_mapper = AgentMapper(config, guests={name: player.assignment for name, player in opponents.items()})
         self._stack = AsyncExitStack()
-        self._loaded: LoadedPolicies | None = None
+        self._runner: TextGameEnvRunner | None = None
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
             self._connect()
-            self._loaded = stack.enter_context(engines_for(self.config, None))
+            self._runner = stack.enter_context(engines_for(self.config, None))
             self._stack = stack.pop_all()
         return self
 
@@ -132,21 +129,21 @@ class PoliciesOfRun:
         return self._agent_mapper.assignments(plan, roles)
 
     def player(self, assignment: AgentAssignment, game: GameConfig) -> Player:
-        assert self._loaded is not None
+        assert self._runner is not None
         settings = PlaySettings((), temperature=self._asked, seeded=True)
         if assignment.module_id in self._opponents:
             return self._opponents[assignment.module_id].in_game(game)
-        return self._loaded.runner.player(settings, assignment, game)
+        return self._runner.player(settings, assignment, game)
 
     def sessions(self) -> Sessions:
-        assert self._loaded is not None
-        return self._loaded.runner.hooks
+        assert self._runner is not None
+        return self._runner.hooks
 
     def identity(self) -> dict[str, Any]:
         policies = self.config.language_model_policies()
         inference = self.config.run.inference
         return {
-            **self._weights,
+            "checkpoint": self._hash,
             "temperature": self.temperature,
             "sampling": [inference.top_p, inference.top_k] if self._asked is None else [],
             "constrained_decoding": self.options.constrained_decoding,
@@ -156,20 +153,3 @@ class PoliciesOfRun:
 
 EvaluatedModel = OnePlayer | PoliciesOfRun
 """A row of the table."""
-
-
-def policies_of_checkpoint(
-    name: str,
-    source: str,
-    settings: PlayerSettings,
-    opponents: Mapping[str, Player],
-    connect: Connect,
-) -> PoliciesOfRun:
-    """The policies of a checkpoint, or of the newest one of a trial.
-
-    Raises: CheckpointError: not one of this package, damaged or not to be trusted; ConfigError: wrong settings.
-    """
-    place = find_checkpoint(source)
-    config = saved_policies(place, trust=settings.trust)
-    weights = {"checkpoint": file_hash(Path(place) / MANIFEST)}
-    return PoliciesOfRun(name, config, weights, opponents, settings.temperature, connect)

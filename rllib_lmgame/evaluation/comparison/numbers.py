@@ -22,7 +22,7 @@ def rows(evaluation: Evaluation, results: Results, baseline: str | None = None) 
     """What the table says, game by game, of each player in order; below it, where the game tells categories of levels,
     a row for each (``name`` is then ``GAME/CATEGORY``).
 
-    Of each: its numbers as in ``evaluated`` of :func:`~rllib_lmgame.evaluation.evaluate.evaluate_checkpoint`, and
+    Of each: :func:`~rllib_lmgame.evaluation.evaluate.game_numbers`, and
 
     * ``player``, ``name`` (of the game), ``samples`` (a level);
     * ``pass_at_k`` (k -> value) where there is success; ``success_rate`` is that of all samples, known as avg@k;

@@ -9,29 +9,23 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, closing
 from dataclasses import dataclass, field
 from typing import Any
 
-from rllib_lmgame.algorithms.games import found_beside
-from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.step_timer import CALL_LIMIT_S
 from rllib_lmgame.evaluation.comparison.files import KEY, EvaluationDirectory, Place
 from rllib_lmgame.evaluation.comparison.models import EvaluatedModel
-from rllib_lmgame.evaluation.recorded import RecordedGames
+from rllib_lmgame.evaluation.recorded import RecordedGames, roles_of
 from rllib_lmgame.rollouts.episode_log import episode_record
 from rllib_lmgame.rollouts.episodes import summarize
-from rllib_lmgame.rollouts.game_calls import abandon, open_session
 from rllib_lmgame.rollouts.item_order import evaluated_levels
 from rllib_lmgame.rollouts.plans import EpisodePlan
 from rllib_lmgame.rollouts.play import PlayedEpisode
 from rllib_lmgame.rollouts.players import Player
 from rllib_lmgame.rollouts.records import EpisodeSummary, GameConfig
-from rllib_lmgame.rollouts.seats import EpisodeFailed
-from rllib_lmgame.rollouts.sources import Roles
 
 _OF_PLAY = ("env", "env_config", "language_model", "temperature")
 """Of a game's entry, what an evaluation goes by."""
@@ -109,7 +103,10 @@ async def play_evaluation(
     played = {place: before[place] for place in planned if place in before}
     left = {place: planned[place] for place in planned if place not in before}
     unplayed = {game for _, game, *_ in left}
-    roles = [await _roles(game, beside=name in unplayed) for name, game in evaluation.games.items()]
+    roles = [
+        await roles_of(game, CALL_LIMIT_S, "--games", beside=name in unplayed)
+        for name, game in evaluation.games.items()
+    ]
     begun(len(played), len(planned))
     results = Results(dict(played))
     if directory is not None:
@@ -143,17 +140,3 @@ async def play_evaluation(
     spent |= {name: player.counts() for name, player in evaluation.opponents.items()}
     results.counts = {name: counts for name, counts in spent.items() if counts}
     return results
-
-
-async def _roles(game: GameConfig, *, beside: bool) -> Roles:
-    """The roles of a game. Raises: ConfigError: it cannot be built, or what it needs ``beside`` it is not there."""
-    try:
-        if beside:
-            await asyncio.to_thread(found_beside, game)
-        session = await open_session(game, CALL_LIMIT_S)
-    except ConfigError as error:
-        raise ConfigError("--games", f"{game.env}: {error}") from None
-    except EpisodeFailed as failure:
-        raise ConfigError("--games", str(failure)) from None
-    abandon(session)
-    return dict(session.roles)

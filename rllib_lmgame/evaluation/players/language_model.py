@@ -27,7 +27,7 @@ from rllib_lmgame.evaluation.players.engines import VLLMReplies, replies_by_vllm
 from rllib_lmgame.evaluation.players.settings import PlayerSettings
 from rllib_lmgame.evaluation.saved_config import model_of, open_checkpoint
 from rllib_lmgame.inference.options import InferenceOptions
-from rllib_lmgame.league.files import DIRECTORY, LIST_FILE, is_adapter, members_of
+from rllib_lmgame.league.files import DIRECTORY, is_adapter, members_of
 from rllib_lmgame.policies.chat.format import ChatFormat
 from rllib_lmgame.policies.mapping import MappingFn, RoleMapping, SeatMapping
 from rllib_lmgame.policies.model.files import (
@@ -138,6 +138,7 @@ class LocalModel(LanguageModel):
 
         model = self.options.language_model
         inference = with_threads(self.options.inference, self.directory, self.settings.models)
+        inference = inference.constrained(self.options.text_rollouts.constrained_decoding)
         inference = inference.model_copy(update={"max_num_seqs": self.settings.at_once})
         more: dict[str, Any] = {
             "context_length": model.context_length,
@@ -283,25 +284,32 @@ class PoliciesOfSeats(Player):
 def policy_player(
     name: str, source: str, checkpoint: Path, config: LMGameConfig, policy: str, settings: PlayerSettings
 ) -> Player:
-    """As :func:`checkpoint_player`, of an open checkpoint."""
-    if policy not in config.run.policies:
-        members = members_of(checkpoint)
-        if policy in members:
-            if members[policy] not in config.run.policies:
-                problem = f"{policy!r} is a snapshot of {members[policy]!r}, which is no policy of the checkpoint"
-                raise CheckpointError(f"{checkpoint / DIRECTORY / LIST_FILE}: {problem}")
-            return _member_player(name, source, checkpoint, config, policy, members[policy], settings)
+    """As :func:`checkpoint_player`, of an open checkpoint. A member of the league talks as the policy that it was.
+
+    Raises: CheckpointError: a member is not trusted, and could run code or needs a model that the configuration names.
+    """
+    members = members_of(checkpoint)
+    config.other_games = settings.games
+    digests, adapter = {"checkpoint": file_hash(checkpoint / MANIFEST)}, None
+    if policy in config.run.policies:
+        player = config.run.policies[policy].player
+        if player != LANGUAGE_MODEL:
+            return Scripted(name, player, limit_s=settings.time_limit_s)
+        model = model_of(checkpoint, config, policy).directory()
+    elif policy in members:
+        directory, digests["member"], policy = checkpoint / DIRECTORY / policy, policy, members[policy]
+        adapter = directory if is_adapter(directory) else None
+        base = "it is an adapter for a model that the checkpoint names" if adapter else None
+        if not settings.trust and (problem := code_problem(directory) or base):
+            raise CheckpointError(f"{directory}: {problem}; pass {TRUST_FLAG} if you trust whoever made it")
+        if adapter is None and (damage := model_problem(directory)):
+            raise CheckpointError(damage)
+        model = str(directory) if adapter is None else initial_model(config, policy).directory()
+    else:
         known = [*config.run.policies, *members]
         hint = did_you_mean(policy, known, f"known: {', '.join(known)}")
         raise ConfigError(settings.flag, f"{policy!r} is no policy or league member of the checkpoint; {hint}")
-    player = config.run.policies[policy].player
-    if player != LANGUAGE_MODEL:
-        return Scripted(name, player, limit_s=settings.time_limit_s)
-    config.other_games = settings.games
-    model = model_of(checkpoint, config, policy).directory()
-    options = options_of_policy(config, policy)
-    digest = file_hash(checkpoint / MANIFEST)
-    return LocalModel(name, source, model, options, settings, lambda: {"checkpoint": digest})
+    return LocalModel(name, source, model, options_of_policy(config, policy), settings, lambda: digests, adapter)
 
 
 def options_of_policy(config: LMGameConfig, policy: str) -> ModelOptions:
@@ -321,34 +329,3 @@ def options_of_policy(config: LMGameConfig, policy: str) -> ModelOptions:
         own,
         config.run.policies[policy].language_model,
     )
-
-
-def _member_player(
-    name: str,
-    source: str,
-    checkpoint: Path,
-    config: LMGameConfig,
-    member: str,
-    policy: str,
-    settings: PlayerSettings,
-) -> Player:
-    """A member of a checkpoint's league, which talks as the policy whose snapshot it is.
-
-    Raises: CheckpointError: it is damaged; or not trusted, and could run code or needs a model that the configuration
-    names.
-    """
-    directory = checkpoint / DIRECTORY / member
-    adapter = directory if is_adapter(directory) else None
-    if not settings.trust:
-        base = "it is an adapter for a model that the checkpoint names" if adapter else None
-        problem = code_problem(directory) or base
-        if problem is not None:
-            raise CheckpointError(f"{directory}: {problem}; pass {TRUST_FLAG} if you trust whoever made it")
-    damage = model_problem(directory) if adapter is None else None
-    if damage is not None:
-        raise CheckpointError(damage)
-    config.other_games = settings.games
-    model = str(directory) if adapter is None else initial_model(config, policy).directory()
-    options = options_of_policy(config, policy)
-    digests = {"checkpoint": file_hash(checkpoint / MANIFEST), "member": member}
-    return LocalModel(name, source, model, options, settings, lambda: digests, adapter)

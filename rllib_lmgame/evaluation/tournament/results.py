@@ -13,8 +13,6 @@ from rllib_lmgame.measures.ratings import Comparison
 from rllib_lmgame.rollouts.episodes import level_in
 
 SCORES: Mapping[str, float] = {Outcome.WIN: 1.0, Outcome.DRAW: 0.5, Outcome.LOSS: 0.0}
-LARGEST_PAYOFF = 1e100
-"""The most a seat may have got or lost: what is summed and squared over many games stays finite."""
 
 
 @dataclass(frozen=True)
@@ -71,16 +69,12 @@ def result_of(record: Mapping[str, Any]) -> GameResult:
         SeatResult(
             agent_id=seat["agent_id"],
             player=str(assignments[seat["agent_id"]]["module_id"]),
-            payoff=_payoff(payoffs[seat["agent_id"]]),
+            payoff=float(payoffs[seat["agent_id"]]),
             outcome=seat["outcome"],
             success=seat["success"],
         )
         for seat in trajectories
     )
-    for seat in seats:
-        known = seat.outcome is None or seat.outcome in SCORES
-        if not (known and seat.success in (None, False, True)):
-            raise ValueError(f"{seat} is no result of a seat")
     level = level_in((infos, *(step.get("infos", {}) for step in record.get("steps", ()))))
     return GameResult(str(record["episode_id"]), str(record["game"]), seats, record.get("seed"), level)
 
@@ -90,13 +84,6 @@ def payoffs_of(record: Mapping[str, Any]) -> dict[str, Any]:
     infos, returns = record.get("infos", {}), {each["agent_id"]: each["return"] for each in record["trajectories"]}
     named = {agent: info["result"] for agent, info in infos.items() if isinstance(info.get("result"), int | float)}
     return named if named.keys() >= returns.keys() else returns
-
-
-def _payoff(value: Any) -> float:
-    """``value``, perhaps an integer that no float can hold, if it is a number of at most ``LARGEST_PAYOFF``."""
-    if not abs(value) <= LARGEST_PAYOFF:
-        raise ValueError(f"{value!r:.40} is no result of a seat: not a finite number of at most {LARGEST_PAYOFF:g}")
-    return float(value)
 
 
 class TournamentDirectory(RecordDirectory):

@@ -8,25 +8,20 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
-from rllib_lmgame.algorithms.games import found_beside
-from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.evaluation.recorded import RecordedGames
+from rllib_lmgame.evaluation.recorded import RecordedGames, roles_of
 from rllib_lmgame.evaluation.tournament.results import GameResult, TournamentDirectory, result_of
 from rllib_lmgame.evaluation.tournament.schedule import schedule
 from rllib_lmgame.rollouts.episode_log import episode_record
-from rllib_lmgame.rollouts.game_calls import open_session
 from rllib_lmgame.rollouts.options import TextRolloutOptions
 from rllib_lmgame.rollouts.plans import AgentAssignment
 from rllib_lmgame.rollouts.play import PlayedEpisode, Sessions
 from rllib_lmgame.rollouts.players import Player
 from rllib_lmgame.rollouts.records import GameConfig
-from rllib_lmgame.rollouts.seats import EpisodeFailed
 
 
 @dataclass(frozen=True)
@@ -79,7 +74,8 @@ async def play_tournament(
     async with AsyncExitStack() as stack:
         sessions = Sessions()
         stack.callback(sessions.close)
-        tables = [await _seats(game, sessions, tournament.options.env_step_timeout_s) for game in tournament.games]
+        limit_s = tournament.options.env_step_timeout_s
+        tables = [list(await roles_of(game, limit_s, "GAME")) for game in tournament.games]
         assignments = {name: player.assignment for name, player in tournament.players.items()}
         plans = schedule(tables, assignments, tournament.games_each, tournament.seed)
         settings = {} if directory is None else tournament.settings()
@@ -108,13 +104,3 @@ async def play_tournament(
         await recorded.play(left, tournament.games, player_of, sessions, tournament.options, tournament.at_once)
         outcome.failures = [*recorded.failures.values()]
         return outcome
-
-
-async def _seats(game: GameConfig, sessions: Sessions, timeout_s: float) -> tuple[str, ...]:
-    await asyncio.to_thread(found_beside, game)
-    try:
-        session = await open_session(game, timeout_s)
-    except EpisodeFailed as failure:
-        raise ConfigError("GAME", str(failure)) from None
-    sessions.release(game, session)
-    return session.agent_ids

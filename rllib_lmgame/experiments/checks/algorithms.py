@@ -10,7 +10,7 @@ from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import describe
 from rllib_lmgame.base.plugin import import_path
 from rllib_lmgame.base.registry import CALLBACKS, check_arguments
-from rllib_lmgame.config.algorithms import AlgorithmEntry, announced, entry_of, known_entry, unknown_algorithm
+from rllib_lmgame.config.algorithms import OWN, AlgorithmEntry, entry_of, unknown_algorithm
 
 
 @dataclass(frozen=True)
@@ -34,10 +34,7 @@ def resolve_algorithm(name: str) -> ResolvedAlgorithm:
     from ray.rllib.algorithms.algorithm import Algorithm
     from ray.rllib.algorithms.registry import ALGORITHMS as stock
 
-    theirs = announced().get(name)
-    if theirs and name in stock:
-        raise ConfigError("run", f"{name!r} is one of RLlib's, and {theirs} is announced by the same name; write that")
-    found = import_path(name, "run") if ":" in name else known_entry(name)
+    found = import_path(name, "run") if ":" in name else OWN.get(name)
     if found is None and name in stock:
         return ResolvedAlgorithm(name, stock[name]()[0])
     if found is None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from rllib_lmgame.base.errors import CheckpointError, ConfigError, MissingDependencyError, nearest
 from rllib_lmgame.base.storage import expanded, is_uri
-from rllib_lmgame.config.algorithms import AlgorithmEntry, known_entry
+from rllib_lmgame.config.algorithms import OWN, AlgorithmEntry
 from rllib_lmgame.config.run import read
 from rllib_lmgame.experiments.checks.algorithms import ResolvedAlgorithm, check_callbacks, resolve_algorithm
 from rllib_lmgame.experiments.search.schedulers import check_scheduler, make_searcher, split_scheduler
@@ -41,8 +41,6 @@ class CheckedExperiment:
     algorithm: ResolvedAlgorithm
     configs: list[Any]
     num_trials: int
-    first_prompt: str = ""
-    """What a model is shown first, where demonstrations stand in front."""
     servers: list[str] = field(default_factory=list)
     """What was found of the servers that games are played on."""
     missing: dict[str, str] = field(default_factory=dict)
@@ -74,7 +72,7 @@ def check_quickly(specs: Iterable[ExperimentSpec], *, trust: bool = False) -> No
 def _wrong_in(spec: ExperimentSpec, trust: bool) -> Iterator[ConfigError]:
     yield from spec.wrong
     with spec.source.attached():
-        entry = known_entry(spec.options.run)
+        entry = OWN.get(spec.options.run)
     checks: list[Callable[[], None]] = [lambda: _check_config(spec, entry), lambda: _check_restore(spec, trust)]
     for check in ([lambda: _check_stop(spec, entry)] if entry else []) + checks:
         try:
@@ -94,11 +92,19 @@ def _check(spec: ExperimentSpec) -> CheckedExperiment:
     if spec.options.report is not None:
         load_report(spec.options.report)
     algorithm = resolve_algorithm(spec.options.run)
-    if known_entry(spec.options.run) is None:  # Else it was done before.
+    if spec.checkpoint.asynchronous and not algorithm.own:
+        raise ConfigError(
+            "checkpoint_config.asynchronous", f"{algorithm.name} writes its own checkpoints; leave it out"
+        )
+    if spec.options.run not in OWN:  # Else it was done before.
         _check_stop(spec, algorithm.entry)
     configs = [build_config(algorithm, point) for point in sample_points(spec.config)]
     _check_mutations(spec, algorithm)
     if algorithm.own:
+        servers = {config.run.inference.engine.url for config in configs if config.run.inference.engine.outside}
+        at_once = spec.search.max_concurrent_trials if spec.search.type else None
+        if servers and len(servers) < num_trials and at_once != 1:
+            raise ConfigError("config.inference.engine.url", f"a server has the weights of one trial, not {num_trials}")
         for config in configs:
             _check_evaluated(spec, config)
     return CheckedExperiment(spec, algorithm, configs, num_trials)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from rllib_lmgame.algorithms.cluster import memory
@@ -15,6 +15,7 @@ from rllib_lmgame.algorithms.cluster.footprint import (
     Processes,
     adapters_of,
     engine_numerics,
+    longest_row,
     machine_mib,
 )
 from rllib_lmgame.base.group import as_mapping
@@ -33,18 +34,16 @@ from rllib_lmgame.experiments.files.reading import dump_text
 from rllib_lmgame.experiments.results.outcome import experiment_directory
 from rllib_lmgame.experiments.search.spaces import find_search_spaces
 from rllib_lmgame.experiments.spec import dotted
+from rllib_lmgame.policies.model.loading import NO_REPLAY, packing_of
 
-
-def print_dry_run(checked: Sequence[CheckedExperiment]) -> None:
-    """Print what each experiment would do."""
-    for experiment in checked:
-        print("\n".join(dry_run_lines(experiment)))
+LONG_ROW = 32_768
+"""Tokens of a row from which on others spread it over GPUs."""
 
 
 def dry_run_lines(experiment: CheckedExperiment) -> list[str]:
     """The text for one experiment: what it needs and what is missing first, the whole configuration last."""
     spec, request, plural = experiment.spec, request_of(experiment), "s" if experiment.num_trials > 1 else ""
-    wanted, prompt = request.required_resources.get("GPU", 0), experiment.first_prompt.splitlines()
+    wanted = request.required_resources.get("GPU", 0)
     here = gpus_here() if wanted else 0
     few = f", but this machine has {here} GPU (--ray-address joins others)"
     spaces = [f"{dotted(n.path)}: {n.kind} {n.argument}" for n in find_search_spaces(spec.config)]
@@ -55,8 +54,6 @@ def dry_run_lines(experiment: CheckedExperiment) -> list[str]:
         *[f"#   {line}" for line in request_lines(request)],
         *([f"#   warning: {asked_by(experiment)}{few}"] if here < wanted else []),
         *(_memory_lines(experiment) if experiment.algorithm.own else []),
-        *(["# first prompt"] if prompt else []),
-        *["#   " + "".join(mark if mark.isprintable() else " " for mark in line).rstrip() for line in prompt],
         *_yaml(
             {
                 "stop": {key: int(n) if float(n).is_integer() else n for key, n in spec.options.stop.items()},
@@ -126,12 +123,28 @@ def _memory_lines(experiment: CheckedExperiment) -> list[str]:
                 lines.append(f"#     micro-batches of {_microbatch(config, policy, taken)}")
             if any(processes.name.startswith(ENGINE) for processes in taken.processes):
                 lines += _cache_lines(config, policy, shape)
+            if config.run.is_trained(policy):
+                lines += [f"#     warning: {what}" for what in limits(config, policy, shape)]
     return [
         *lines,
         *map(_line, taken.processes),
         *_host_lines(taken),
         *(f"#   each GPU with {text}" for text, _ in cards_of(config, taken)),
     ]
+
+
+def limits(config: Any, policy: str, shape: memory.ModelShape) -> Iterator[str]:
+    """What training of a policy's model does not do."""
+    row, inference = longest_row(config, policy), config.run.inference
+    if row > LONG_ROW:
+        yield f"a row of up to {row:,} tokens is computed on one GPU: there is no context parallelism"
+    mixture = getattr(shape.config and shape.config.get_text_config(), "num_experts_per_tok", None)
+    routing = packing_of(shape.config).replays if mixture else None
+    if routing is False:
+        yield NO_REPLAY
+    told = inference.engine.returns_routes(inference, config.run.text_rollouts.constrained_decoding)
+    if routing and not (inference.router_replay and told):
+        yield "learners choose experts themselves: these engines, as they are set, do not tell theirs (router_replay)"
 
 
 def _microbatch(config: Any, policy: str, taken: Footprint) -> str:

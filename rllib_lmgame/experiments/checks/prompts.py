@@ -55,7 +55,6 @@ def check_prompts(checked: Sequence[CheckedExperiment]) -> None:
                         with suppress(EpisodeFailed, TimeoutError):  # A game that fails at times
                             run_to_end(asyncio.wait_for(_check_game(game, chats), deadline - time.monotonic()))
                 check_data(config, chats.of)
-                experiment.first_prompt = experiment.first_prompt or chats.first_prompt
 
 
 class _Chats:
@@ -64,7 +63,6 @@ class _Chats:
     def __init__(self, config: Any, deadline: float) -> None:
         self.config = config
         self.deadline = deadline
-        self.first_prompt = ""
         self._chats: dict[tuple[str, str], Any] = {}
 
     def is_late(self) -> bool:
@@ -180,8 +178,6 @@ async def _check_game(game: GameConfig, chats: _Chats) -> None:
                 seat = LanguageModelSeat(agent, session.roles[agent], policy, **named)
                 observation = await call("observe", session.observe, agent)
                 prompt = seat.conversation.prompt(observation, None)
-                if seat.conversation.demonstrations and not chats.first_prompt:
-                    chats.first_prompt = chat.tokenizer.decode(prompt.ids)
                 _check_reply(seat, session, observation, prompt, config.run.text_rollouts.constrained_decoding)
                 if expert is not None:
                     await expert.reply(seat, session, observation, prompt, call)

@@ -23,8 +23,6 @@ from rllib_lmgame.experiments.spec import ExperimentSpec, Source, dotted, make_s
 
 MAX_BYTES = 1_000_000
 """Of an experiment file."""
-MAX_EXPANDED = 4_000_000
-"""Of all values and the names of their keys, once aliases stand for what they name."""
 _TAG = "tag:yaml.org,2002:"
 _INT = r"[-+]?(0o[0-7]+|0x[0-9a-fA-F]+|[0-9][0-9_]*)"
 _FLOAT = r"[-+]?(\.[0-9]+|[0-9][0-9_]*(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)"
@@ -125,7 +123,7 @@ def load_text(text: str, name: str) -> tuple[Any, Source]:
     try:
         loader = _Loader(text)
         node = loader.get_single_node()
-        return None if node is None else _value(loader, node, (), source, [MAX_EXPANDED]), source
+        return None if node is None else _value(loader, node, (), source), source
     except yaml.YAMLError as error:
         raise _syntax_error(error, text, name) from None
     except ConfigError:
@@ -136,19 +134,12 @@ def load_text(text: str, name: str) -> tuple[Any, Source]:
         raise ConfigError("", "nested too deeply, or an alias refers to the value it stands in", name) from None
 
 
-def _value(loader: _Loader, node: yaml.Node, path: Path_, source: Source, left: list[int]) -> Any:
-    """What a node holds; notes where each key stands. What aliases stand for counts wherever they stand.
-
-    Raises: ConfigError: a key stands twice, or there is too much.
-    """
-    left[0] -= 1 + sum(len(str(part)) for part in path)
-    if left[0] < 0:
-        place = f"{source.name}:{node.start_mark.line + 1}"
-        raise ConfigError(dotted(path[:1]), "too many values, each alias counted as what it stands for", place)
+def _value(loader: _Loader, node: yaml.Node, path: Path_, source: Source) -> Any:
+    """What a node holds; notes where each key stands. Raises: ConfigError: a key stands twice."""
     if isinstance(node, yaml.SequenceNode) and node.tag == _TAG + "seq":
         for i, item in enumerate(node.value):
             source.record((*path, i), f"{source.name}:{item.start_mark.line + 1}")
-        return [_value(loader, item, (*path, i), source, left) for i, item in enumerate(node.value)]
+        return [_value(loader, item, (*path, i), source) for i, item in enumerate(node.value)]
     if not isinstance(node, yaml.MappingNode) or node.tag != _TAG + "map":
         return loader.construct_object(node)
     lines: dict[str, int] = {}
@@ -162,12 +153,12 @@ def _value(loader: _Loader, node: yaml.Node, path: Path_, source: Source, left: 
         lines[key] = line
         if key_node.tag != _TAG + "merge":
             source.record((*path, key), f"{source.name}:{line}")
-            own[key] = _value(loader, value, (*path, key), source, left)
+            own[key] = _value(loader, value, (*path, key), source)
             continue
         for each in reversed(value.value) if isinstance(value, yaml.SequenceNode) else (value,):
             if not isinstance(each, yaml.MappingNode):
                 raise ConstructorError(None, None, "expected a mapping for merging", each.start_mark)
-            merged |= _value(loader, each, path, source, left)
+            merged |= _value(loader, each, path, source)
     return merged | own
 
 

@@ -46,6 +46,8 @@ RANKED_BY = (
 """What trials of a sweep are ranked by where nothing names a metric: the first that was measured."""
 SETTINGS_FILE = "params.json"
 """Tune's, with a trial's configuration."""
+EXPERIMENT_FILE = "settings.json"
+"""An experiment's settings, among them ``run``, which no configuration has."""
 _MOST_BYTES = 64 << 20
 _MOST_KEYS = 4
 
@@ -65,7 +67,7 @@ class Curve:
         intervals: Its 95 % interval at each, where one was measured.
         seconds: Wall time since the start of the trial at each.
         heldout: Milestone -> level and verdict of each held-out episode.
-        settings: Its configuration without the seed, empty where it is not known.
+        settings: Its configuration without the seed and with ``algorithm``, empty where it is not known.
         seed: Of its configuration.
         last: The last number of each metric.
     """
@@ -131,6 +133,8 @@ def read_curve(directory: Path, metric: str, rows: Sequence[Mapping[str, float]]
     if (file := directory / SETTINGS_FILE).is_file():
         curve.settings = dict(_read(file))
         curve.seed = curve.settings.pop("seed", None)
+        if (file := place.parent / EXPERIMENT_FILE).is_file():
+            curve.settings["algorithm"] = _read(file).get("run")
     for row in rows:
         value = row.get(metric)
         if row.get("phase", 1.0) != 1.0 or value is None or math.isnan(value):

@@ -31,6 +31,7 @@ from typing import Any
 from ray.tune import Callback
 from ray.tune.logger import CSVLoggerCallback, JsonLoggerCallback
 
+from rllib_lmgame.algorithms.checkpoints.background import WRITTEN
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.experiments.results.files import ITERATION, RESULT_FILE, cut, json_lines
 from rllib_lmgame.experiments.results.outcome import cause, is_misconfigured
@@ -100,6 +101,17 @@ class MetricNames(Callback):
             if problem is not None and self.error is None:
                 self.error = ConfigError(key, problem)
                 self._end()
+
+
+class WholeCheckpoints(Callback):
+    """Lets Tune know of checkpoints that trials wrote while they went on."""
+
+    def on_trial_result(self, iteration: int, trials: list[Any], trial: Any, result: Any, **info: Any) -> None:
+        if (written := result.pop(WRITTEN, None)) is not None:
+            trial.on_checkpoint(written)
+
+    def on_checkpoint(self, iteration: int, trials: list[Any], trial: Any, checkpoint: Any, **info: Any) -> None:
+        self.on_trial_result(iteration, trials, trial, vars(checkpoint))
 
 
 @contextmanager

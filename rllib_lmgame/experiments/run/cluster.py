@@ -54,8 +54,10 @@ def running_cluster(checked: Sequence[CheckedExperiment], options: RunOptions) -
         "log_to_driver": options.verbosity > 0,
         "logging_level": quieten_ray(options.verbosity),
     }
+    if variables := env_vars(checked):
+        common["runtime_env"] = {"env_vars": variables}
     try:
-        joined = options.address is None and join_existing(**common)
+        joined = options.ray_address is None and join_existing(**common)
         if not joined and _start_or_join(checked, options, common):
             if options.memory_check:
                 check_memory(checked, machine_mib())
@@ -68,18 +70,29 @@ def running_cluster(checked: Sequence[CheckedExperiment], options: RunOptions) -
         shut_down()
 
 
+def env_vars(checked: Sequence[CheckedExperiment]) -> dict[str, str]:
+    """What the experiments of a file set for all processes. Raises: ConfigError: they differ; there is one cluster."""
+    found: dict[str, str] = {}
+    for each in checked:
+        for name, value in each.spec.options.env_vars.items():
+            if found.setdefault(name, str(value)) != str(value):
+                say = f"is {value} here and {found[name]} in another experiment of this file; run them one by one"
+                raise each.spec.source.error(f"env_vars.{name}", say)
+    return found
+
+
 def join_or_start(address: str | None, verbosity: int) -> None:
     """Connect to the cluster at ``address``, to the one this machine belongs to, or to a new local one."""
     common = {"log_to_driver": verbosity > 0, "logging_level": quieten_ray(verbosity)}
-    options = RunOptions(address=address, num_cpus=max(8, os.cpu_count() or 1), dashboard=False)
+    options = RunOptions(ray_address=address, num_cpus=max(8, os.cpu_count() or 1), dashboard=False)
     if address or not join_existing(**common):
         _start_or_join([], options, common)
 
 
 def _start_or_join(checked: Sequence[CheckedExperiment], options: RunOptions, common: dict[str, Any]) -> bool:
     """Connect to the cluster the options name, or to a new one; whether it was started here."""
-    if options.address and options.address != "local":
-        join(options.address, f"--ray-address {options.address}", **common)
+    if options.ray_address and options.ray_address != "local":
+        join(options.ray_address, f"--ray-address {options.ray_address}", **common)
         return False
     num_cpus = cpus_to_declare(checked) if options.num_cpus is None else options.num_cpus
     watched = None if sys.stdout.isatty() else False  # With None Ray goes on without a dashboard that does not start.
@@ -102,7 +115,7 @@ class RunOptions:
     Attributes:
         trust_checkpoint: Resume also an experiment that others can have written.
         verbosity: 0: one line per iteration; 1: Tune's own output and what workers print; 2: debug output.
-        address: Ray cluster to join; ``None``: this machine's, else a new one.
+        ray_address: Ray cluster to join; ``None``: this machine's, else a new one.
         num_cpus, num_gpus, object_store_memory: To declare in a new cluster (memory in bytes);
             the machine's by default, or a trial's.
         dashboard: Start Ray's dashboard; ``None``: on a terminal.
@@ -113,7 +126,7 @@ class RunOptions:
     resume: bool = False
     trust_checkpoint: bool = False
     verbosity: int = 0
-    address: str | None = None
+    ray_address: str | None = None
     num_cpus: int | None = None
     num_gpus: int | None = None
     object_store_memory: int | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rllib_lmgame.base.schedule import number_at
@@ -23,30 +23,34 @@ def print_measured(checked: Sequence[CheckedExperiment], options: RunOptions) ->
     with running_cluster(checked, options):
         for experiment in checked:
             print(f"# {experiment.spec.name}: {ITERATIONS} iterations are measured on this machine", flush=True)
-            print(*(f"#   {line}" for line in _measured(experiment)), sep="\n", flush=True)
+            for line in _measured(experiment):
+                print(f"#   {line}", flush=True)
 
 
-def _measured(experiment: CheckedExperiment) -> list[str]:
+def _measured(experiment: CheckedExperiment) -> Iterator[str]:
     values = dict(next(iter(sample_points(experiment.spec.config))))
     values.pop("warm_start", None)
-    config = build_config(experiment.algorithm, values)
-    every, evaluation_s, began = config.evaluation_interval or 0, 0.0, time.monotonic()
-    algorithm = config.build_algo()
+    if every := values.get("evaluation_interval") or 0:
+        values["evaluation_interval"] = 10**9  # It is measured by itself, and not among the iterations.
+    evaluation_s, began = 0.0, time.monotonic()
+    algorithm = build_config(experiment.algorithm, values).build_algo()
     try:
-        up, results, ends = time.monotonic(), list[Mapping[str, Any]](), list[float]()
-        for _ in range(ITERATIONS):
-            results.append(algorithm.train())
-            ends.append(time.monotonic())
+        yield f"processes are up in {time.monotonic() - began:.0f} s"
+        results, ends = list[Mapping[str, Any]](), list[float]()
+        while len(results) < ITERATIONS:
+            result = algorithm.train()
+            yield progress_line(result)
+            if result["training_iteration"]:  # Iteration 0 only evaluates: `evaluation_config.at_start`.
+                results.append(result)
+                ends.append(time.monotonic())
         if every:
             algorithm.evaluate()
             evaluation_s = time.monotonic() - ends[-1]
+            yield f"an evaluation, every {every} iterations, takes {evaluation_s:.1f} s"
     finally:
         algorithm.stop()
         shutil.rmtree(algorithm.logdir, ignore_errors=True)
-    lines = [f"processes are up in {up - began:.0f} s; the last iteration: {progress_line(results[-1])}"]
-    if every:
-        lines.append(f"an evaluation, every {every} iterations, takes {evaluation_s:.1f} s")
-    return lines + measured_lines(experiment.spec, results, ends, evaluation_s / every if every else 0.0)
+    yield from measured_lines(experiment.spec, results, ends, evaluation_s / every if every else 0.0)
 
 
 def measured_lines(
@@ -69,5 +73,5 @@ def measured_lines(
     if spec.options.time_budget_s is not None:
         lines.append(f"time_budget_s ends it after {duration(spec.options.time_budget_s)}")
     if "warm_start" in spec.config:
-        lines.append("a warm start comes first, which is not measured")
+        lines.append("a warm start comes first, which is not measured; replies and episodes often get shorter by it")
     return lines

@@ -2,7 +2,7 @@
 
 1. Tune gives saved trials the settings they started with, whatever the file says now. ``stop`` and ``max_failures`` of
    the file hold for saved trials too; those that the old ``stop`` ended go on. ``callbacks`` and ``report`` are made
-   anew. Any other change is refused before Ray starts, if the old settings can be read.
+   anew. Any other change is refused before Ray starts.
 2. A trial goes on from its newest whole checkpoint, also one that Tune's state does not know yet.
 3. If the saved trials cannot be loaded, the run ends and says how to go on; Tune would start over.
 4. Without ``--resume`` a run goes to ``NAME-2``, ``NAME-3``, ...; with it the last of these goes on. The lock of a
@@ -23,15 +23,15 @@ from rllib_lmgame.algorithms.checkpoints.manifest import iteration_of, manifest_
 from rllib_lmgame.algorithms.checkpoints.paths import is_checkpoint
 from rllib_lmgame.base.errors import CheckpointError
 from rllib_lmgame.base.group import values_of
-from rllib_lmgame.base.json_files import write_json_to
+from rllib_lmgame.base.json_files import first_difference, write_json_to
 from rllib_lmgame.base.lock import is_running
 from rllib_lmgame.base.storage import is_uri
+from rllib_lmgame.experiments.results.curves import EXPERIMENT_FILE
 from rllib_lmgame.experiments.results.files import ITERATION, RESULT_FILE, json_lines
 from rllib_lmgame.experiments.results.outcome import experiment_directory
 from rllib_lmgame.experiments.spec import ExperimentOptions, ExperimentSpec, dotted
 
-SETTINGS_FILE = "settings.json"
-_MAY_CHANGE = {"stop", "max_failures", "callbacks", "report", "storage_path"}
+_MAY_CHANGE = {"stop", "max_failures", "callbacks", "report", "storage_path", "env_vars"}
 
 
 def save_settings(spec: ExperimentSpec) -> None:
@@ -39,35 +39,28 @@ def save_settings(spec: ExperimentSpec) -> None:
     from pyarrow.fs import FileSystem
 
     files, directory = FileSystem.from_uri(experiment_directory(spec))
-    write_json_to(files, f"{directory}/{SETTINGS_FILE}", _settings(spec.options), indent=1)
+    write_json_to(files, f"{directory}/{EXPERIMENT_FILE}", _settings(spec.options), indent=1)
 
 
-def check_unchanged(spec: ExperimentSpec) -> list[str]:
-    """Compare an experiment with the one started under its name; a notice if the old settings cannot be read.
+def check_unchanged(spec: ExperimentSpec) -> None:
+    """Compare an experiment with the one started under its name, if that has written its settings.
 
     Raises: ConfigError: naming a setting that differs and cannot be changed on the way.
     """
     from pyarrow.fs import FileSystem
 
-    place = f"{experiment_directory(spec)}/{SETTINGS_FILE}"
-    files, path = FileSystem.from_uri(place)
+    files, directory = FileSystem.from_uri(experiment_directory(spec))
     try:
-        with files.open_input_stream(path) as file:
+        with files.open_input_stream(f"{directory}/{EXPERIMENT_FILE}") as file:
             started = json.loads(file.readall())
-        if not isinstance(started["config"], dict):
-            raise ValueError("it holds no settings")
     except FileNotFoundError:
-        return []
-    except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
-        what = "saved trials go on with the settings they were started with, whatever the file says now"
-        return [f"{place} cannot be read ({error}); {what}"]
-    if (difference := _difference(started, _settings(spec.options))) is not None:
-        key, before, now = difference
+        return
+    if (difference := first_difference(started, _settings(spec.options))) is not None:
+        path, before, now = difference
         is_now = "is not set" if now is None else f"is {json.dumps(now)}"
         was = "without it" if before is None else f"with {json.dumps(before)}"
         hint = "--resume cannot change it; start an experiment of another name with `restore: CHECKPOINT`"
-        raise spec.source.error(key, f"{is_now}, but the experiment was started {was}; {hint}")
-    return []
+        raise spec.source.error(dotted(path), f"{is_now}, but the experiment was started {was}; {hint}")
 
 
 class Resumption(Callback):
@@ -118,14 +111,6 @@ def reached(stop: Mapping[str, Any], result: Mapping[str, Any]) -> bool:
 def _settings(options: ExperimentOptions) -> dict[str, Any]:
     kept = {key: value for key, value in values_of(options).items() if key not in _MAY_CHANGE}
     return json.loads(json.dumps(kept))
-
-
-def _difference(before: Any, now: Any, path: tuple[str, ...] = ()) -> tuple[str, Any, Any] | None:
-    if not (isinstance(before, dict) and isinstance(now, dict)):
-        return None if before == now else (dotted(path), before, now)
-    return next(
-        (d for key in {**before, **now} if (d := _difference(before.get(key), now.get(key), (*path, key)))), None
-    )
 
 
 def is_started(directory: Path) -> bool:
@@ -181,16 +166,12 @@ def adopt_newest(trial: Any) -> None:
 
 def place_runs(specs: Iterable[ExperimentSpec], *, resume: bool) -> None:
     """Name this run of every experiment, with a notice if the name changes; for remote storage Tune does it itself."""
-    specs = list(specs)
-    taken = {spec.name for spec in specs}
     for spec in specs:
         if is_uri(experiment_directory(spec)):
             continue
         root = Path(experiment_directory(spec)).parent
         has, runs = ((lambda name, of=of, root=root: of(root / name)) for of in (has_run, is_running))
         name = run_name(spec.name, has, runs, resume=resume)
-        while name != spec.name and name in taken:
-            name += "-2"
         if name != spec.name:
             several = f"was run several times; going on with the last one, {root / name}"
             again = f"has been run before: its results stay where they are, this run's go to {root / name}"

@@ -54,7 +54,6 @@ class StopStrings:
         )
 
     def _answer(self, ids: Sequence[int], reasoning: Sequence[str]) -> str:
-        """The text of ``ids`` behind the reasoning."""
         text = text_of(self.tokenizer, ids)
         return answer_of(text, *reasoning) if reasoning else text
 

@@ -4,9 +4,10 @@ The thread owns the model: it takes requests from a queue, steps as long as ther
 that ended in a step in one call. Guarantees:
 
 1. One bad request never harms another: it is answered with an ``ENGINE_ERROR`` and the reason.
-2. All tokens of a reply come from one version of the weights: an update waits until nothing runs, and requests that
-   arrive meanwhile wait for the new weights.
-3. After an update that failed, nothing is generated until one succeeded, of an adapter one of the same.
+2. Each token has the version of the weights that sampled it. An update comes between two steps: running replies go
+   on under the new weights, with the keys and values that they have, which no later request uses.
+3. An update that fails ends running replies with an ``ENGINE_ERROR``; nothing is generated until one succeeded, of an
+   adapter one of the same.
 4. When the backend breaks, its thread ends: every request it holds is answered with an ``ENGINE_ERROR``, as is every
    later one, and whoever waits for anything else gets an :class:`~rllib_lmgame.inference.protocol.EngineDeadError`.
 """
@@ -20,9 +21,9 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
@@ -80,8 +81,12 @@ class Core(ABC):
         """Advance every running request by one token; the replies that ended, without ``policy_version``."""
 
     @abstractmethod
+    def lengths(self) -> Mapping[str, int]:
+        """How many tokens each running reply has, by request, those of a step under way included."""
+
+    @abstractmethod
     def load(self, state: Mapping[str, Any]) -> None:
-        """Replace all weights with these, named as in a Hugging Face checkpoint. Called while nothing runs."""
+        """Replace all weights with these, named as in a Hugging Face checkpoint. What runs goes on with them."""
 
     @abstractmethod
     def reset_prefix_cache(self) -> None:
@@ -194,8 +199,9 @@ class ThreadedEngine:
         self._waiters: dict[str, OnDone] = {}
         self._adapter_of: dict[str, str] = {}
         self._adapter_versions: dict[str, int] = {}
+        self._versions: dict[str, list[tuple[int, int]]] = {}
         self._loads: Counter[str | None] = Counter()
-        self._paused = False
+        self._paused = self._frozen = False
         self._held: list[tuple[GenerationRequest, OnDone]] = []
         self._drained: list[Future[None]] = []
         self._refusals: dict[str | None, str] = {}
@@ -223,31 +229,30 @@ class ThreadedEngine:
             self.abort([request.request_id])
             raise
 
-    async def update_weights(self, state: Mapping[str, Any], version: int) -> str:
-        """Drain, load Hugging Face named tensors, reset the prefix cache; returns the checksum of what is loaded.
+    async def update_weights(self, state: Mapping[str, Any], version: int, checked: bool = True) -> str:
+        """Load Hugging Face named tensors between two steps; returns the checksum of what is loaded, or nothing if it
+        is not ``checked``.
 
         Raises: WeightUpdateError: The weights do not fit the model or hold NaN, or loading failed. Every request is
         then answered with an error until an update succeeds.
         """
-        async with self._at_rest():
-            return await self._call(lambda core: self._load(core, state, version))
+        return await self._call(lambda core: self._load(core, state, version, checked))
 
     async def update_adapter(self, name: str, directory: str, version: int) -> None:
         """Let the adapter of a directory, in PEFT's form, reply as ``name``, in place of the one before it.
 
         Raises: WeightUpdateError: as :meth:`update_weights`.
         """
-        async with self._at_rest():
-            await self._call(lambda core: self._load_adapter(core, name, directory, version))
+        await self._call(lambda core: self._load_adapter(core, name, directory, version))
 
-    async def pause(self) -> None:
-        """Hold new requests and wait for running ones, until :meth:`resume`."""
+    async def pause(self, drain: bool = True) -> None:
+        """Hold new requests until :meth:`resume`. Waits for running ones, or, without ``drain``, stops them."""
         self._check_alive()
         drained: Future[None] = Future()
 
         def pause() -> None:
-            self._paused = True
-            if self._dead is None:
+            self._paused, self._frozen = True, not drain
+            if self._dead is None and drain:
                 self._drained.append(drained)
             else:
                 _settle(drained, self._check_alive)
@@ -257,28 +262,15 @@ class ThreadedEngine:
 
     async def resume(self) -> None:
         def resume(core: Core) -> None:
-            self._paused = False
+            self._paused = self._frozen = False
             held, self._held = self._held, []
             for request, on_done in held:
                 self._admit([request], on_done)
 
         await self._call(resume)
 
-    async def reset_prefix_cache(self) -> None:
-        """Forget every cached prefix. Waits for running requests."""
-        async with self._at_rest():
-            await self._call(lambda core: core.reset_prefix_cache())
-
-    @asynccontextmanager
-    async def _at_rest(self) -> AsyncIterator[None]:
-        """Inside it nothing runs; behind it the engine is paused if it was before."""
-        was_paused = self._paused
-        await self.pause()
-        try:
-            yield
-        finally:
-            if not was_paused:
-                await self.resume()
+    async def end_running(self, reason: str) -> None:
+        await self._call(lambda core: self._fail_running(reason))
 
     async def version(self) -> int:
         return self._version
@@ -312,6 +304,7 @@ class ThreadedEngine:
             known = [i for i in ids if self._waiters.pop(i, None) is not None]
             for request_id in known:
                 self._adapter_of.pop(request_id, None)
+                del self._versions[request_id]
             if self._core is not None and known:
                 self._core.abort(known)
 
@@ -323,11 +316,14 @@ class ThreadedEngine:
         """
         return await self._call(lambda core: core.call(method, *args, **kwargs))
 
-    def accept_version(self, version: int) -> None:
+    async def accept_version(self, version: int) -> None:
         """The backend holds ``version``, whose weights did not come through :meth:`update_weights`."""
-        self._version = version
-        self._loads[None] += 1
-        self._refusals.pop(None, None)
+
+        def accept(core: Core) -> None:
+            with self._updating("the update", version):
+                self._go_on_as(core, version)
+
+        await self._call(accept)
 
     # --- the engine's thread
 
@@ -350,8 +346,8 @@ class ThreadedEngine:
         self._core.close()
 
     def _serve(self, core: Core) -> None:
-        while self._take_commands(block=not core.has_work()):
-            if core.has_work():
+        while self._take_commands(block=self._frozen or not core.has_work()):
+            if core.has_work() and not self._frozen:
                 self._step(core)
             if self._drained and not core.has_work():
                 self._end_pauses()
@@ -377,12 +373,13 @@ class ThreadedEngine:
         batches: dict[OnDone, list[Generation]] = {}
         for reply in finished:
             on_done = self._waiters.pop(reply.request_id, None)
-            adapter = self._adapter_of.pop(reply.request_id, None)
+            self._adapter_of.pop(reply.request_id, None)
             if on_done is None:
                 continue
-            version = self._version if adapter is None else self._adapter_versions[adapter]
+            (_, version), *others = self._versions.pop(reply.request_id)
+            later = tuple(other for other in others if other[0] < len(reply.response_ids))
             self._stats.generated_tokens += len(reply.response_ids)
-            batches.setdefault(on_done, []).append(replace(reply, policy_version=version))
+            batches.setdefault(on_done, []).append(replace(reply, policy_version=version, later_versions=later))
         for on_done, generations in batches.items():
             _deliver(on_done, generations)
 
@@ -410,6 +407,8 @@ class ThreadedEngine:
         elif error is None:
             self._core.add(request)
             self._waiters[request.request_id] = on_done
+            version = self._version if request.adapter is None else self._adapter_versions[request.adapter]
+            self._versions[request.request_id] = [(0, version)]
             if request.adapter is not None:
                 self._adapter_of[request.request_id] = request.adapter
             self._stats.requests += 1
@@ -431,21 +430,45 @@ class ThreadedEngine:
         except Exception as error:
             cause = f"{type(error).__name__}: {error}"
             self._refusals[adapter] = f"{what} to weights version {version} failed ({cause}); waiting for good weights"
+            self._fail_running(self._refusals[adapter])
             raise WeightUpdateError(self._refusals[adapter]) from error
         del self._refusals[adapter]
 
-    def _load(self, core: Core, state: Mapping[str, Any], version: int) -> str:
+    def _load(self, core: Core, state: Mapping[str, Any], version: int, checked: bool) -> str:
         with self._updating("the update", version):
-            checksum = state_checksum(state)
+            checksum = state_checksum(state) if checked else ""
             core.load(state)
-            core.reset_prefix_cache()
-        self._version = version
+            self._go_on_as(core, version)
         return checksum
 
     def _load_adapter(self, core: Core, name: str, directory: str, version: int) -> None:
         with self._updating(f"the update of {name}", version, name):
             core.call("load_adapter", name, directory)
+            self._note_version(core, version, name)
         self._adapter_versions[name] = version
+
+    def _go_on_as(self, core: Core, version: int) -> None:
+        if not core.has_work():
+            core.reset_prefix_cache()
+        self._note_version(core, version)
+        self._version = version
+
+    def _note_version(self, core: Core, version: int, adapter: str | None = None) -> None:
+        lengths = core.lengths()
+        for request_id, versions in self._versions.items():
+            if self._adapter_of.get(request_id) == adapter:
+                length = lengths.get(request_id, 0)
+                if versions[-1][0] == length:  # The version before has sampled nothing.
+                    versions.pop()
+                versions.append((length, version))
+
+    def _fail_running(self, reason: str) -> None:
+        if self._core is not None and self._dead is None and self._waiters:
+            self._core.abort(list(self._waiters))
+        waiters, self._waiters = self._waiters, {}
+        self._versions, self._adapter_of = {}, {}
+        for request_id, on_done in waiters.items():
+            _deliver(on_done, [failed(request_id, reason, self._version)])
 
     def _snapshot(self, core: Core) -> EngineStats:
         core.fill_stats(self._stats)
@@ -458,12 +481,11 @@ class ThreadedEngine:
             _settle(future, self._check_alive)
 
     def _end(self, reason: str) -> None:
-        """Stop serving: answer all pending requests with ``reason``."""
         self._dead = reason
-        waiters, self._waiters = self._waiters, {}
+        self._fail_running(reason)
         held, self._held = self._held, []
-        for request_id, on_done in [*waiters.items(), *((r.request_id, f) for r, f in held)]:
-            _deliver(on_done, [failed(request_id, reason, self._version)])
+        for request, on_done in held:
+            _deliver(on_done, [failed(request.request_id, reason, self._version)])
         self._end_pauses()
         self._answer_rest()
 
@@ -501,7 +523,6 @@ class ThreadedEngine:
 
 
 def _settle(future: Future[Any], function: Callable[[], Any]) -> None:
-    """Set the result or error of ``function`` on ``future``, unless it was cancelled."""
     if not future.set_running_or_notify_cancel():
         return
     try:

@@ -28,6 +28,7 @@ from rllib_lmgame.inference.protocol import (
     StopReason,
 )
 from rllib_lmgame.inference.weights import check_weights, not_finite, tensors_of
+from rllib_lmgame.policies.model.attention import PackedRows
 from rllib_lmgame.policies.model.heads import (
     VALUES_FILE,
     PlayedValues,
@@ -38,6 +39,7 @@ from rllib_lmgame.policies.model.heads import (
 )
 from rllib_lmgame.policies.model.loading import IncompleteModelError, fix_rope, whole_model
 from rllib_lmgame.policies.model.network import load_checkpoint_tensors, parts_of
+from rllib_lmgame.policies.model.router_replay import replay_in, route_dtype, routers_of
 
 
 class SlotCache:
@@ -168,6 +170,7 @@ class Running:
     logprobs: list[float] = field(default_factory=list)
     generator: Any = None
     cursor: ChoiceCursor | None = None
+    routes: list[np.ndarray] = field(default_factory=list)
 
     @property
     def last_position(self) -> int:
@@ -201,6 +204,10 @@ class TransformersCore(Core):
             why = f"this {text.model_type} model has layers of another kind ({kinds}); use engine: vllm"
             raise ConfigError("inference.engine", why)
         fix_rope(self._model, context_length)
+        replay_in(self._model)
+        routers = list(routers_of(self._model).values()) * options.router_replay
+        self._routes = (text.num_hidden_layers, routers[0].top_k) if routers else None
+        self._route_dtype = route_dtype(routers[0].num_experts if routers else 0)
         self.vocab_size = int(self._model.get_input_embeddings().weight.shape[0])
         self.context_length = context_length
         self._cache = SlotCache()
@@ -220,7 +227,6 @@ class TransformersCore(Core):
             raise ConfigError("language_model.model", f"{Path(model_dir, VALUES_FILE)}: {error}") from error
 
     def _take_values(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        """Play by these action values from now on; by the policy alone where there are none."""
         if not tensors:
             self._values = None
             return
@@ -255,6 +261,9 @@ class TransformersCore(Core):
         rows = list(self._running.values())
         return self._forward(rows, [[r.ids[-1]] for r in rows], [r.last_position for r in rows])
 
+    def lengths(self) -> Mapping[str, int]:
+        return {name: len(running.ids) for name, running in self._running.items()}
+
     def load(self, state: Mapping[str, Any]) -> None:
         tensors, values = split_values(tensors_of(state))
         own = self._model.state_dict()  # Parameters, and buffers that are part of the model.
@@ -271,14 +280,14 @@ class TransformersCore(Core):
         stats.prompt_tokens_computed = self._computed
         stats.running, stats.waiting = len(self._running), len(self._waiting) + len(self._to_score)
 
-    def sleep(self) -> None:
+    def sleep(self, level: int) -> None:
         """Free the cache and move the weights to host memory (GPU only)."""
         self._cache.clear()
         self._value_cache.clear()
         if self._device.type == "cuda":
             self._to("cpu")
 
-    def wake_up(self) -> None:
+    def wake_up(self, part: str) -> None:
         self._to(self._device)
 
     def _to(self, device: torch.device | str) -> None:
@@ -287,7 +296,6 @@ class TransformersCore(Core):
             self._values.to(device)
 
     def _admit(self) -> list[Running]:
-        """Waiting requests that fit into free slots and one prefill step, as running ones."""
         batch: list[Running] = []
         for request in self._next(self._waiting, len(self._free)):
             running = Running(request, self._free.pop())
@@ -366,7 +374,14 @@ class TransformersCore(Core):
                 every = torch.arange(len(rows), device=self._device)
                 caches = (self._cache, self._value_cache)
                 return self._sample(rows, self._valued(self._values, inputs, every, self._tensor(counts - 1), caches))
-            output = self._model(**inputs, past_key_values=self._cache, logits_to_keep=self._tensor(last))
+            with PackedRows(torch.tensor([0, ids.size])) as step:
+                if self._routes is not None:
+                    step.routes, step.notes_routes = self._tensor(np.full((ids.size, *self._routes), 2**16 - 1)), True
+                output = self._model(**inputs, past_key_values=self._cache, logits_to_keep=self._tensor(last))
+            if step.routes is not None:
+                told = step.routes.view(*ids.shape, *step.routes.shape[1:]).cpu().numpy().astype(self._route_dtype)
+                for running, tokens, count in zip(rows, told, counts, strict=True):
+                    running.routes.append(tokens[:count])
             logits = output.logits[torch.arange(len(rows)), self._tensor(np.searchsorted(last, counts - 1))]
             return self._sample(rows, logits)
 
@@ -400,7 +415,9 @@ class TransformersCore(Core):
             if reason is not None:
                 self._release(row)
                 ids, numbers = np.array(row.ids, np.int32), np.array(row.logprobs, np.float32)
-                finished.append(Generation(row.request.request_id, ids, numbers, reason))
+                first = row.request.routes_from
+                told = None if first is None or not row.routes else np.concatenate(row.routes)[first:]
+                finished.append(Generation(row.request.request_id, ids, numbers, reason, routed_experts=told))
         return finished
 
     def _ended(self, row: Running) -> StopReason | None:
@@ -433,7 +450,6 @@ class TransformersCore(Core):
 
 
 def _load_model(model_dir: str, arguments: Mapping[str, Any]) -> Any:
-    """The model with all its weights. Raises: ConfigError: it asks for code that is not trusted, or lacks weights."""
     from transformers import AutoConfig
 
     config = AutoConfig.from_pretrained(model_dir, trust_remote_code=arguments["trust_remote_code"])

@@ -17,7 +17,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import lru_cache
@@ -38,9 +38,10 @@ from rllib_lmgame.inference.protocol import (
     SamplingSpec,
     StopReason,
 )
-from rllib_lmgame.inference.weights import check_weights, not_finite, tensors_of
+from rllib_lmgame.inference.weights import PART_BYTES, check_weights, not_finite, tensors_of
 from rllib_lmgame.policies.model.files import ADAPTER_FILES, weight_files
 from rllib_lmgame.policies.model.heads import VALUES_FILE, PlayedValues, has_backbone, load_values, split_values
+from rllib_lmgame.policies.model.router_replay import route_dtype
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +53,7 @@ CPU_STEP_TOKENS = 4096
 """Most tokens in one step on CPU unless ``max_num_batched_tokens`` says otherwise; at least one whole context."""
 
 GPU_STEP_TOKENS = 8192
-"""The same on a GPU, where vLLM by itself takes 2,048."""
+"""The same on a GPU that others share. For a whole one vLLM chooses by its memory: 8,192 or 16,384."""
 
 NOT_WEIGHTS = (".inv_freq", ".masked_bias")
 """Suffixes of buffers that old checkpoints contain in addition to weights."""
@@ -67,6 +68,7 @@ class VLLMCore(Core):
         os.environ.update(VLLM().variables(options))
         self._on_cpu = not options.on_gpu
         _check_installed(self._on_cpu)
+        from vllm.usage.usage_lib import UsageContext
         from vllm.v1.engine.core_client import InprocClient
         from vllm.v1.executor import Executor
 
@@ -75,14 +77,19 @@ class VLLMCore(Core):
             # States of recurrences and convolutions are kept at the ends of chunks, and there are none.
             arguments.enable_prefix_caching = False
             logger.warning("%s: no prefix cache on CPUs, since it has layers with a state", model_dir)
-        config = arguments.create_engine_config()
+        replays = options.router_replay and options.engine.returns_routes(options)
+        if replays and arguments.create_model_config().is_moe:
+            arguments.aux_output_config.enable_return_routed_experts = True
+        config = arguments.create_engine_config(UsageContext.LLM_CLASS)
         self._client: Any = InprocClient(config, Executor.get_class(config), False)
         self._tensor_parallel = options.tensor_parallel_size > 1
+        self._decodes_choices = options.decodes_choices
         self.context_length = context_length
         self.vocab_size = config.model_config.get_vocab_size()
         self._expected, self._tied = _checkpoint_shapes(model_dir)
         self._unused = _unused_by_transformers(str(config.model_config.hf_config.model_type))
-        self._running: dict[str, tuple[list[int], list[float]]] = {}
+        self._experts = config.aux_output_config.enabled and config.model_config.get_num_experts()
+        self._running: dict[str, tuple[list[int], list[float], list[Any], int]] = {}
         self._by_text: dict[str, SamplingSpec] = {}
         self._scored: dict[str, tuple[int, ...]] = {}
         self._computed = 0
@@ -112,14 +119,15 @@ class VLLMCore(Core):
             self._scored[request.request_id] = request.scored
         else:
             params = self._params(replace(request.sampling, seed=None, stop_strings=(), reasoning=()))
-            if request.sampling.seed is not None or request.choices is not None:
+            if request.sampling.seed is not None or request.choices is not None or request.routes_from is not None:
                 params = _personal(params, request)
         ids = [*request.prompt_ids, *(request.scored or ())]
         adapter, salt = self._adapters.get(request.adapter), str(self.loads.get(request.adapter, 0))
         self._client.add_request(
             EngineCoreRequest(request.request_id, ids, None, params, None, 0.0, adapter, salt, None)
         )
-        self._running[request.request_id] = ([], [])
+        first = request.routes_from
+        self._running[request.request_id] = ([], [], [], 0 if first is None else len(request.prompt_ids) - first)
         if request.sampling.stop_strings and request.scored is None:
             self._by_text[request.request_id] = request.sampling
 
@@ -130,8 +138,14 @@ class VLLMCore(Core):
             self._by_text.pop(request_id, None)
         self._client.abort_requests(known)
 
+    def request_error(self, request: GenerationRequest) -> str | None:
+        if request.choices is not None and not self._decodes_choices:
+            return "constrained decoding needs inference.async_scheduling: false, and no inference.speculative"
+        return super().request_error(request)
+
     def has_work(self) -> bool:
-        return bool(self._running) or self._client.engine_core.scheduler.has_requests()
+        core = self._client.engine_core  # Its queue has steps that were scheduled ahead.
+        return bool(self._running or core.batch_queue) or core.scheduler.has_requests()
 
     def step(self) -> Sequence[Generation]:
         finished, ended = [], []
@@ -139,7 +153,9 @@ class VLLMCore(Core):
             reply = self._running.get(output.request_id)
             if reply is None:
                 continue
-            ids, logprobs = reply
+            ids, logprobs, routes, asked = reply
+            if output.routed_experts is not None and asked:
+                routes.append(output.routed_experts)
             if output.prefill_stats is not None:
                 self._computed += output.prefill_stats.num_computed_tokens
             if output.request_id in self._scored:
@@ -164,33 +180,41 @@ class VLLMCore(Core):
                 if reason not in _STOP_REASONS:
                     raise EngineDeadError(f"vLLM ended request {output.request_id!r} with {reason!r}")
                 columns = np.array(ids, np.int32), np.array(logprobs, np.float32)
-                finished.append(Generation(output.request_id, *columns, _STOP_REASONS[reason]))
+                told = np.concatenate(routes)[: asked + len(ids) - 1] if routes else None
+                told = told if told is None else told.astype(route_dtype(self._experts), copy=False)
+                finished.append(Generation(output.request_id, *columns, _STOP_REASONS[reason], routed_experts=told))
         if ended:
             self._client.abort_requests(ended)
         return finished
+
+    def lengths(self) -> Mapping[str, int]:
+        requests = self._client.engine_core.scheduler.requests
+        under_way = {name: requests[name].num_output_placeholders for name in self._running if name in requests}
+        return {name: len(ids) + under_way.get(name, 0) for name, (ids, *_) in self._running.items()}
 
     def load(self, state: Mapping[str, Any]) -> None:
         tensors, values = split_values(tensors_of(state))
         expected = {n: s for n, s in self._expected.items() if n in tensors or not self._unused(n)}
         check_weights(tensors, expected, self._tied)
-        self._send(load_into_worker, tensors)
+        parts = [tensors] if not self._tensor_parallel else list(in_parts(tensors))
+        for number, part in enumerate(parts, start=1):
+            self._send(load_into_worker, part, number == 1, number == len(parts))
         self._take_values(values)
 
     def _take_values(self, tensors: Mapping[str, Any]) -> None:
-        """Play by these action values from now on; by the policy alone where there are none."""
         if name := not_finite(tensors):
             raise ValueError(f"{name} holds NaN or infinity")
         if tensors or self._valued:
             self._send(values_into_worker, tensors)
         self._valued = bool(tensors)
 
-    def _send(self, function: Callable[[Any, Any], None], tensors: Mapping[str, Any]) -> None:
-        """Call a function of this module with tensors on every worker.
+    def _send(self, function: Callable[..., None], tensors: Mapping[str, Any], *more: bool) -> None:
+        """Call a function of this module with tensors, and ``more``, on every worker.
 
         Where workers are processes of their own they map one file in memory instead of each receiving a copy.
         """
         if not self._tensor_parallel:
-            self._client.collective_rpc(function, args=(tensors,))
+            self._client.collective_rpc(function, args=(tensors, *more))
             return
 
         from safetensors.torch import save_file
@@ -200,7 +224,7 @@ class VLLMCore(Core):
         folder = "/dev/shm" if in_memory else None  # Containers have little there; a file on disk is slower.
         with tempfile.NamedTemporaryFile(dir=folder, suffix=".safetensors") as file:
             save_file({name: t.contiguous() for name, t in tensors.items()}, file.name)
-            self._client.collective_rpc(function, args=(file.name,))
+            self._client.collective_rpc(function, args=(file.name, *more))
 
     def load_adapter(self, name: str, directory: str) -> None:
         """Load an adapter in PEFT's form in place of the one of this name. Raises: ValueError: it holds NaN."""
@@ -228,14 +252,14 @@ class VLLMCore(Core):
 
     # --- operations reached through ``ThreadedEngine.call``
 
-    def sleep(self) -> None:
-        """Move the weights to host memory and free the cache (GPU only)."""
+    def sleep(self, level: int) -> None:
+        """Free the cache, and move the weights to host memory or, at ``level`` 2, drop them (GPU only)."""
         if not self._on_cpu:
-            self._client.sleep(1)
+            self._client.sleep(level)
 
-    def wake_up(self) -> None:
+    def wake_up(self, part: str) -> None:
         if not self._on_cpu:
-            self._client.wake_up(None)
+            self._client.wake_up([part])
 
     def worker_call(self, method: str, **kwargs: Any) -> list[Any]:
         """Call ``method`` on every vLLM worker: its weight-transfer operations."""
@@ -246,15 +270,41 @@ class VLLMEngine(ThreadedEngine):
     core_class = VLLMCore
 
 
-def load_into_worker(worker: Any, source: Mapping[str, Any] | str) -> None:
-    """Load tensors, or a safetensors file, into one vLLM worker's model."""
-    source = _tensors(source)
+def in_parts(tensors: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """The tensors in their order, by parts of :data:`~rllib_lmgame.inference.weights.PART_BYTES` or one tensor."""
+    part, size = dict[str, Any](), 0
+    for name, tensor in tensors.items():
+        if part and size + tensor.nbytes > PART_BYTES:
+            yield part
+            part, size = {}, 0
+        part[name], size = tensor, size + tensor.nbytes
+    yield part
+
+
+def load_into_worker(worker: Any, source: Mapping[str, Any] | str, first: bool = True, last: bool = True) -> None:
+    """Load tensors, or a safetensors file, into one vLLM worker's model: an update's ``first`` part, others, ``last``.
+
+    What is both is loaded by vLLM's own reload, which takes all at once; parts as its transfers over devices are.
+    """
+    from vllm.config import set_current_vllm_config
+    from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
+
     on_cpu, model = worker.device.type == "cpu", worker.model_runner.get_model()
-    if on_cpu:
+    tensors = iter(_tensors(source).items())
+    if first and on_cpu:
         _forget_expert_kernels(model)
     with _copies_loaded(model):
-        worker.reload_weights(weights_iterator=iter(source.items()))
-    if on_cpu:
+        if first and last:
+            worker.reload_weights(weights_iterator=tensors)
+        else:
+            with set_current_vllm_config(worker.vllm_config):
+                if first:
+                    initialize_layerwise_reload(model)
+                model.load_weights(tensors)
+                if last:
+                    finalize_layerwise_reload(model, worker.model_config)
+                    worker.model_runner.reset_lora_state()
+    if last and on_cpu:
         _repack_for_cpu(model)
 
 
@@ -351,8 +401,6 @@ def _engine_args(
 ) -> Any:
     from vllm.engine.arg_utils import EngineArgs
 
-    from rllib_lmgame.inference.engines.vllm_choices import ChoicesLogitsProcessor
-
     values: dict[str, Any] = {
         "model": str(model_dir),
         "skip_tokenizer_init": True,
@@ -366,12 +414,19 @@ def _engine_args(
         "tensor_parallel_size": options.tensor_parallel_size,
         "distributed_executor_backend": "mp" if options.tensor_parallel_size > 1 else "uni",
         "logprobs_mode": "processed_logprobs",
-        "logits_processors": [f"{ChoicesLogitsProcessor.__module__}:{ChoicesLogitsProcessor.__name__}"],
-        "async_scheduling": False,  # the choices need every token before the next one is sampled
+        "async_scheduling": None if options.schedules_ahead else False,  # None: where vLLM can
+        "quantization": options.quantization,
         "generation_config": "vllm",
         "disable_log_stats": True,
         "seed": seed,
     }
+    if options.decodes_choices:  # They need every token before the next one is sampled.
+        from rllib_lmgame.inference.engines.vllm_choices import ChoicesLogitsProcessor
+
+        values["logits_processors"] = [f"{ChoicesLogitsProcessor.__module__}:{ChoicesLogitsProcessor.__name__}"]
+    if (ngram := options.speculative) is not None:
+        found = {"prompt_lookup_min": ngram.match, "prompt_lookup_max": ngram.match}
+        values["speculative_config"] = {"method": "ngram", "num_speculative_tokens": ngram.num_tokens, **found}
     if options.cache_mib is not None:
         values["kv_cache_memory_bytes"] = options.cache_mib << 20
     if options.over_devices:
@@ -387,10 +442,11 @@ def _engine_args(
 
 def _device_args(options: InferenceOptions, context_length: int) -> dict[str, Any]:
     if options.on_gpu:
+        most = None if options.num_gpus_per_engine >= 1 else max(GPU_STEP_TOKENS, options.max_num_seqs)
         return {
             "gpu_memory_utilization": options.gpu_memory_utilization,
             "enable_sleep_mode": options.sleep_during_update,
-            "max_num_batched_tokens": options.max_num_batched_tokens or max(GPU_STEP_TOKENS, options.max_num_seqs),
+            "max_num_batched_tokens": options.max_num_batched_tokens or most,
         }
     values: dict[str, Any] = {
         "block_size": CPU_BLOCK_SIZE,
@@ -461,6 +517,8 @@ def _sampling_params(spec: SamplingSpec) -> Any:
 
 def _personal(params: Any, request: GenerationRequest) -> Any:
     own = copy.copy(params)
+    first = request.routes_from
+    own.routed_experts_prompt_start = len(request.prompt_ids) if first is None else first
     if request.sampling.seed is not None and request.sampling.temperature > 0:
         own.seed = request.sampling.seed & (2**63 - 1)
     if request.choices is not None:

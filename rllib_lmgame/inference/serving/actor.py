@@ -6,9 +6,9 @@ Guarantees, beside those of :mod:`rllib_lmgame.inference.engines.threaded`:
 2. What a client sent is answered, or the client can learn that it is lost (:meth:`EngineActor.missing`).
 3. An actor that Ray started again holds the weights it was created with. Requests wait until the right weights are
    pushed, or until it is told that the first ones are right.
-4. Weights that came with another checksum than the sender's are never sampled from. A failed update over devices ends
-   the engine's process. After any other that failed, requests are refused until one succeeds, of an adapter one of the
-   same.
+4. Weights that came with another checksum than the sender's, if it made one, are never sampled from. A failed update
+   over devices ends the engine's process. After any other that failed, requests are refused until one succeeds, of an
+   adapter one of the same.
 5. When the engine breaks, or cannot load in a process that Ray started again, its process ends soon after the last
    replies, and Ray starts it anew.
 """
@@ -45,6 +45,9 @@ from rllib_lmgame.inference.weights import AdapterBundle, WeightBundle, unpack_s
 
 logger = logging.getLogger(__name__)
 
+PARTS = ("weights", "kv_cache")
+"""What sleeps, in the order in which it wakes; vLLM's names."""
+
 LAST_REPLIES_S = 0.5
 """Time for the last replies to leave before the process of a broken engine ends."""
 
@@ -68,7 +71,6 @@ class EngineSpec:
 
 
 def make_engine(spec: EngineSpec) -> ThreadedEngine:
-    """The engine ``spec`` describes, not started."""
     engine: ThreadedEngine = spec.options.engine.engine_class()(
         spec.model if isinstance(spec.model, str) else str(spec.model.directory()),
         spec.options,
@@ -138,6 +140,7 @@ class EngineActor:
         self._serving = asyncio.Event()
         self._refusals: dict[str | None, str] = {}
         self._updates = asyncio.Lock()
+        self._asleep: list[str] = []
 
     async def alive(self) -> int:
         """Process id; answers as soon as the process is up, long before the model is."""
@@ -152,6 +155,8 @@ class EngineActor:
 
     async def status(self) -> dict[str, Any]:
         """What the engine says of itself; ``ready``: the model is loaded."""
+        from ray._private import worker
+
         ready = self._is_ready()
         error = None
         if ready:
@@ -171,6 +176,7 @@ class EngineActor:
             "version": await self._engine.version() if ready else self._spec.version,
             "refusal": self._refusal,
             "error": error,
+            "log": worker.global_worker.get_err_file_path(),
         }
 
     async def stats(self) -> EngineStats | None:
@@ -228,7 +234,7 @@ class EngineActor:
     async def update_weights(
         self, bundle: WeightBundle | AdapterBundle, version: int, adapter: str | None = None, more: bool = False
     ) -> str:
-        """Load a bundle and serve as ``version``; returns the checksum of the weights, or adapter's files, that came.
+        """Load a bundle and serve as ``version``; returns the checksum of the weights or files that came, if any.
 
         Args:
             adapter: The one that is replaced, of an engine that has several.
@@ -241,17 +247,20 @@ class EngineActor:
         async with self._updates:
             self._begin_update(version, adapter)
             try:
-                await self._engine.pause()
+                await self._engine.pause(drain=False)
+                await self._wake("weights")
                 checksum = await self._load_bundle(bundle, version, adapter)
                 if checksum != bundle.checksum:
                     raise WeightUpdateError(
                         f"weights version {version} arrived with checksum {checksum}, were sent with {bundle.checksum}"
                     )
+                await self._wake(*PARTS)
                 self._accept(adapter, more)
             except EngineDeadError:
                 raise
             except Exception as error:
                 self._refusals[adapter], more = f"{error}; waiting for good weights", False
+                await self._engine.end_running(self._refusals[adapter])
                 raise WeightUpdateError(f"{self._spec.name}: {error}") from error
             finally:
                 if not more:
@@ -263,13 +272,13 @@ class EngineActor:
         if isinstance(bundle, WeightBundle):
             if adapter is not None:
                 raise WeightUpdateError(f"whole weights came for the adapter {adapter!r}, under which the base lies")
-            return await self._engine.update_weights(unpack_state(bundle), version)
+            return await self._engine.update_weights(unpack_state(bundle), version, bool(bundle.checksum))
         checksum = bundle.digest()
         if checksum != bundle.checksum:
             return checksum
         if adapter is None:
             state = await asyncio.get_running_loop().run_in_executor(None, bundle.merged)
-            await self._engine.update_weights(state, version)
+            await self._engine.update_weights(state, version, False)
         else:
             with tempfile.TemporaryDirectory() as directory:
                 bundle.write(Path(directory))
@@ -293,7 +302,8 @@ class EngineActor:
         await self.start()
         await self._updates.acquire()
         self._begin_update(version)
-        await self._engine.pause()
+        await self._engine.pause(drain=False)
+        await self._wake("weights")
         await self._engine.call("worker_call", "start_weight_update")
 
     async def device_call(self, method: str, **kwargs: Any) -> None:
@@ -303,8 +313,8 @@ class EngineActor:
     async def finish_device_update(self, version: int) -> None:
         """All weights have arrived: serve them."""
         await self._engine.call("worker_call", "finish_weight_update")
-        await self._engine.reset_prefix_cache()
-        self._engine.accept_version(version)
+        await self._wake(*PARTS)
+        await self._engine.accept_version(version)
         self._accept()
         await self._engine.resume()
         self._updates.release()
@@ -321,16 +331,29 @@ class EngineActor:
         await self.start()
         await self._engine.resume()
 
-    async def sleep(self) -> None:
-        """Wait for running requests and give device memory back (GPU only)."""
+    async def sleep(self, level: int = 1) -> None:
+        """Wait for running requests and give device memory back (GPU only).
+
+        At ``level`` 2 weights are dropped: the next update wakes their memory, loads them, and wakes the cache.
+        """
         await self.start()
-        await self._engine.pause()
-        await self._engine.call("sleep")
+        async with self._updates:
+            if level == 2:
+                self._serving.clear()
+            await self._engine.pause()
+            if not self._asleep:
+                await self._engine.call("sleep", level)
+                self._asleep = list(PARTS)
 
     async def wake_up(self) -> None:
         await self.start()
-        await self._engine.call("wake_up")
+        await self._wake(*PARTS)
         await self._engine.resume()
+
+    async def _wake(self, *parts: str) -> None:
+        for part in [part for part in parts if part in self._asleep]:
+            await self._engine.call("wake_up", part)
+            self._asleep.remove(part)
 
     async def _load(self) -> None:
         loop = asyncio.get_running_loop()

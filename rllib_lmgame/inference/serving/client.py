@@ -217,7 +217,6 @@ class EngineClient:
             link.handle = None
 
     async def _reconnect(self, link: Link) -> None:
-        """Ask a lost engine until it answers, then send what waits for it."""
         while True:
             self._resolve(link)
             if link.handle is not None:

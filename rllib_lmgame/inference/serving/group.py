@@ -21,7 +21,6 @@ from rllib_lmgame.inference.serving.client import address
 from rllib_lmgame.inference.serving.interruption import StopRequest
 from rllib_lmgame.inference.weights import (
     DevicePush,
-    PushResult,
     SharedBundle,
     State,
     gather,
@@ -56,6 +55,8 @@ ANSWER_S = 30.0
 """Longest wait for an engine to answer a question about itself."""
 
 RETRY_S = 1.0
+MOST_DEATHS, OF_PUSHES = 10, 20
+"""An engine that dies between so many of so many pushes of new weights ends the run."""
 
 
 class EngineGroup:
@@ -77,6 +78,9 @@ class EngineGroup:
         self._watch_interval_s = watch_interval_s
         self._last: dict[str | None, tuple[SharedBundle, int]] = {}
         self._device_version: int | None = None
+        self._pushes, self._version = 0, -1
+        self._known = dict[str, dict[str, Any]]()
+        self._deaths: dict[str, dict[int, str]] = {name: {} for name in self.names}
         self._lock = threading.RLock()
         self._stopped = threading.Event()
         self._watcher: threading.Thread | None = None
@@ -152,23 +156,23 @@ class EngineGroup:
             raise EngineDeadError(f"{', '.join(lost)} died while starting; Ray's logs of these actors say why")
         self._watch()
 
-    def push(self, state: State, version: int, *, adapter: str | None = None) -> PushResult:
+    def push(self, state: State, version: int, *, adapter: str | None = None) -> None:
         """Give every engine the weights ``state`` as ``version``; one that dies meanwhile is started again with them.
 
         ``adapter``: which one of engines that have several; ``state`` is then an adapter's bundle.
 
-        Raises: WeightUpdateError: An engine refused the weights; TimeoutError: naming the engines that did not answer.
+        Raises: WeightUpdateError: An engine refused the weights; TimeoutError: naming the engines that did not answer;
+        EngineDeadError: one dies again and again (:data:`MOST_DEATHS`).
         """
-        began = time.perf_counter()
         with self._lock:
+            self._count_deaths(version)
             shared = share(state, version)
             self._last[adapter], self._device_version = (shared, version), None
-            result = push_shared(self._handles, shared, version, self._options.start_timeout_s, adapter)
-            if result.lost:
+            lost = push_shared(self._handles, shared, version, self._options.start_timeout_s, adapter)
+            if lost:
                 what = f"weights version {version}" + ("" if adapter is None else f" of {adapter}")
-                logger.warning("%s died while %s were pushed", ", ".join(result.lost), what)
+                logger.warning("%s died while %s were pushed", ", ".join(lost), what)
                 self.restart_dead()
-            return dataclasses.replace(result, seconds=time.perf_counter() - began)
 
     def learner_push(self) -> DevicePush:
         """For ``weight_transport: nccl`` and ``ipc``: what a learner calls with its own tensors."""
@@ -177,6 +181,7 @@ class EngineGroup:
     def note_device_push(self, version: int) -> None:
         """The learners pushed ``version`` themselves: an engine that restarts must wait for their next push."""
         with self._lock:
+            self._count_deaths(version)
             self._last, self._device_version = {}, version
 
     def make_room(self) -> None:
@@ -233,6 +238,10 @@ class EngineGroup:
             status = self._status(name)
             well = status is not None and status["error"] is None and status["ready"] and not status["needs_weights"]
             if well or self._stopped.is_set():
+                if status is not None:
+                    before, self._known[name] = self._known.get(name, status), status
+                    if before["incarnation"] != status["incarnation"]:
+                        self._deaths[name][self._pushes] = before["log"]
                 return revived
             self._stop_request.check(f"{name} to come back{why}")
             if time.monotonic() > deadline:
@@ -245,8 +254,15 @@ class EngineGroup:
             else:
                 self._give_last_weights(name)
 
+    def _count_deaths(self, version: int) -> None:
+        self._pushes, self._version = self._pushes + (version != self._version), version
+        for name, died in self._deaths.items():
+            logs = [log for push, log in died.items() if push >= self._pushes - OF_PUSHES]
+            if len(logs) >= MOST_DEATHS:
+                often = f"between {len(logs)} of the last {OF_PUSHES} pushes of weights"
+                raise EngineDeadError(f"{name} died {often}; the log of its last process may say why: {logs[-1]}")
+
     def _status(self, name: str) -> dict[str, Any] | None:
-        """An engine's own account of itself; ``None`` if it gives none."""
         try:
             status = self._handles[name].status.remote()
             self._wait([status], f"{name} to say how it is", ANSWER_S)
@@ -334,9 +350,9 @@ class AdapterOf:
         """What clients call the engines."""
         return [address(name, self.adapter) for name in self.group.names]
 
-    def push(self, state: State, version: int) -> PushResult:
+    def push(self, state: State, version: int) -> None:
         """As :meth:`EngineGroup.push`."""
-        return self.group.push(state, version, adapter=self.adapter)
+        self.group.push(state, version, adapter=self.adapter)
 
     def make_room(self) -> None:
         """Nothing: an adapter is small, and an engine that starts again needs it."""

@@ -15,6 +15,7 @@ from rllib_lmgame.learners.data.rows import (
     RowLayout,
     Segments,
     assign_balanced,
+    joined_routes,
     micro_batches,
     name_of,
     segments_of,
@@ -54,6 +55,8 @@ class PackedBatch:
             own. Empty where none does.
         observed_index, observed_ids: int64 ``[O]``; as ``predict_index`` and ``target_ids``, of tokens of the game's
             text that are learned.
+        routed_experts: uint8 or uint16 ``[T, layers, k]``; the largest number where they are not known. Empty where
+            none are. What rows share goes where the first of them went.
     """
 
     input_ids: np.ndarray
@@ -71,6 +74,7 @@ class PackedBatch:
     temperatures: np.ndarray = field(default_factory=_none)
     observed_index: np.ndarray = field(default_factory=_none)
     observed_ids: np.ndarray = field(default_factory=_none)
+    routed_experts: np.ndarray = field(default_factory=_none)
 
     @property
     def num_tokens(self) -> int:
@@ -201,6 +205,7 @@ class TokenBatch:
     sequence: np.ndarray = field(default_factory=_none)
     temperature: np.ndarray = field(default_factory=_none)
     shown: np.ndarray = field(default_factory=_none)
+    _routes: np.ndarray = field(default_factory=_none)
 
     @classmethod
     def empty(cls) -> TokenBatch:
@@ -233,8 +238,9 @@ class TokenBatch:
                 layout.add(index, trajectory, reward_scale)
         if not layout.rows:
             return cls.empty()
-        segments, logprobs, versions, turns, earned, observed = zip(*layout.segments, strict=True)
+        segments, logprobs, versions, turns, earned, observed, experts = zip(*layout.segments, strict=True)
         sizes = np.fromiter(map(len, segments), np.int64, len(segments))
+        routes = joined_routes(list(zip(sizes.tolist(), experts, strict=True)))
         ids = np.concatenate(segments, dtype=np.int32, casting="unsafe")
         ends, owners, needs = zip(*layout.rows, strict=True)
         stops, bootstraps = np.cumsum(sizes)[np.array(ends) - 1], np.array(needs)
@@ -270,7 +276,9 @@ class TokenBatch:
         per_row, lengths = np.bincount(row, minlength=len(stops)), stops - starts
         learned = bootstraps | (per_row > 0)
         if not learned.all():
-            ids, said = ids[np.repeat(learned, lengths)], said[np.repeat(learned, lengths)]
+            kept_tokens = np.repeat(learned, lengths)
+            ids, said = ids[kept_tokens], said[kept_tokens]
+            routes = None if routes is None else routes[kept_tokens]
             position = position - np.cumsum(np.where(learned, 0, lengths))[row]
             columns = (per_row, lengths, bootstraps, row_trajectory)
             per_row, lengths, bootstraps, row_trajectory = (each[learned] for each in columns)
@@ -312,6 +320,7 @@ class TokenBatch:
             _allowed_offsets=np.concatenate([[0], np.cumsum(counts)]),
             _observed_position=observed_position,
             _row_observed=row_observed,
+            _routes=_none() if routes is None else routes,
         )
 
     def action_rows(self) -> Iterator[tuple[np.ndarray, np.ndarray, slice]]:
@@ -462,6 +471,7 @@ class TokenBatch:
             temperatures=self.temperature[self.trajectory[slot]] if len(self.temperature) else _none(),
             observed_index=observed_index,
             observed_ids=observed_ids,
+            routed_experts=self._routes[token] if len(self._routes) else _none(),
         )
 
 

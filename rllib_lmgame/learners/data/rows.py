@@ -62,7 +62,7 @@ def take_out_forced(rewards: np.ndarray, owner: np.ndarray, forced: np.ndarray) 
         amounts = np.where(found, 0.0, amounts)
 
 
-Segment = tuple[np.ndarray, "np.ndarray | None", int, int, float, "np.ndarray | None"]
+Segment = tuple[np.ndarray, "np.ndarray | None", int, int, float, "np.ndarray | None", "np.ndarray | None"]
 
 
 class RowLayout:
@@ -73,7 +73,7 @@ class RowLayout:
 
     Attributes:
         segments: Ids, log-probabilities (``None``: context), policy version, number of the turn, reward on the last
-            token, and which of the ids are the game's text that is said here for the first time.
+            token, which of the ids are the game's text that is said here for the first time, and the ids' experts.
         rows: Number of segments up to the row's end, number of the trajectory, whether it ends in a bootstrap value.
         truncated_sequences: Rows that lack the head of the context their replies were sampled with, for want of room.
     """
@@ -98,41 +98,41 @@ class RowLayout:
         for number, turn in enumerate(trajectory.turns):
             size = len(turn.response_ids)
             if len(turn.rollout_logprobs) != size:
-                raise ValueError(
-                    f"turn {number} of {name_of(trajectory)} has {size} response ids and {len(turn.rollout_logprobs)} "
-                    "log-probabilities; it needs one per id"
-                )
-            self._add_context(turn.prompt_ids, size, turn.observed, new_row=turn.new_row)
+                found = f"{size} response ids and {len(turn.rollout_logprobs)} log-probabilities"
+                raise ValueError(f"turn {number} of {name_of(trajectory)} has {found}")
+            prompt, routes = len(turn.prompt_ids), turn.routed_experts
+            told = None if routes is None else routes[:prompt]
+            self._add_context(turn.prompt_ids, size, turn.observed, told, new_row=turn.new_row)
             if size and not self._tokens:
-                raise ValueError(
-                    f"turn {number} of {name_of(trajectory)} has no prompt before its reply, so nothing predicts the "
-                    "reply's first token"
-                )
+                raise ValueError(f"turn {number} of {name_of(trajectory)} has no prompt before its reply")
             if size:
-                self._add_reply(turn, number, rewards[number])
+                self._add_reply(turn, number, rewards[number], None if routes is None else routes[prompt:])
         final = trajectory.final_prompt_ids
         if not trajectory.terminated and final is not None and len(final):
-            self._add_context(final, 0, trajectory.final_observed, new_row=trajectory.final_new_row)
+            self._add_context(final, 0, trajectory.final_observed, None, new_row=trajectory.final_new_row)
         self._close(needs_bootstrap=not trajectory.terminated)
 
-    def _add_context(self, ids: np.ndarray, room: int, observed: np.ndarray | None, *, new_row: bool) -> None:
+    def _add_context(
+        self, ids: np.ndarray, room: int, observed: np.ndarray | None, routes: np.ndarray | None, *, new_row: bool
+    ) -> None:
         if new_row:
             self._close()
         if self._tokens + len(ids) + room > self._limit:
-            self._open_window(ids, room, observed)
+            self._open_window(ids, room, observed, routes)
         elif len(ids):
-            self._append(ids, observed=observed)
+            self._append(ids, observed=observed, routes=routes)
 
-    def _add_reply(self, turn: Turn, number: int, reward: float) -> None:
-        """The reply in pieces that fit (nearly always one); between two pieces a new window is begun."""
+    def _add_reply(self, turn: Turn, number: int, reward: float, routes: np.ndarray | None) -> None:
+        """The reply in pieces that fit and are of one version (nearly always one); behind a full window is another."""
         start, size = 0, len(turn.response_ids)
+        versions = [(0, turn.policy_version), *turn.later_versions]
         while start < size:
-            end = min(size, start + self._limit - self._tokens)
-            earned = reward if end == size else 0.0
-            self._append(
-                turn.response_ids[start:end], turn.rollout_logprobs[start:end], turn.policy_version, number, earned
-            )
-            if end < size:
+            version = [version for first, version in versions if first <= start][-1]
+            end = min(size, start + self._limit - self._tokens, *(first for first, _ in versions if first > start))
+            earned, piece = reward if end == size else 0.0, slice(start, end)
+            of_turn = (turn.rollout_logprobs[piece], version, number, earned)
+            self._append(turn.response_ids[piece], *of_turn, routes=None if routes is None else routes[piece])
+            if end < size and self._tokens >= self._limit:
                 self._open_window(turn.response_ids[:0], size - end)
             start = end
 
@@ -144,21 +144,25 @@ class RowLayout:
         turn: int = -1,
         reward: float = 0.0,
         observed: np.ndarray | None = None,
+        routes: np.ndarray | None = None,
     ) -> None:
-        self.segments.append((ids, logprobs, version, turn, reward, observed))
+        self.segments.append((ids, logprobs, version, turn, reward, observed, routes))
         self._tokens += len(ids)
 
-    def _open_window(self, delta: np.ndarray, room: int, observed: np.ndarray | None = None) -> None:
+    def _open_window(
+        self, delta: np.ndarray, room: int, observed: np.ndarray | None = None, routes: np.ndarray | None = None
+    ) -> None:
         """Begin a row with the tail of the open one and ``delta``, leaving room for ``room`` tokens where possible."""
         half = self._limit // 2
         keep = min(self._limit - room, max(half, len(delta))) if room < self._limit else min(self._limit - 1, half)
         context = np.concatenate([*(ids for ids, *_ in self._open()), np.asarray(delta)])[-keep:]
+        routes = joined_routes([*((len(each[0]), each[-1]) for each in self._open()), (len(delta), routes)])
         cut = self._cut or len(context) < self._tokens + len(delta)
         self._close()
         if len(context):
             if observed is not None:  # What stood in the row before is not said again.
                 observed = np.concatenate([np.zeros(len(context), bool), observed])[-len(context) :]
-            self._append(context, observed=observed)
+            self._append(context, observed=observed, routes=None if routes is None else routes[-len(context) :])
         self._cut = cut
 
     def _open(self) -> list[Segment]:
@@ -175,6 +179,15 @@ class RowLayout:
         elif row:
             del self.segments[-len(row) :]
         self._tokens, self._cut = 0, False
+
+
+def joined_routes(parts: Sequence[tuple[int, np.ndarray | None]]) -> np.ndarray | None:
+    """The experts of stretches end to end, each with its number of tokens; ``None`` if none are known."""
+    like = next((routes for _, routes in parts if routes is not None), None)
+    if like is None:
+        return None
+    nobody = np.full((max(size for size, _ in parts), *like.shape[1:]), np.iinfo(like.dtype).max, like.dtype)
+    return np.concatenate([nobody[:size] if routes is None else routes for size, routes in parts])
 
 
 def _rewards_of_replies(turns: Sequence[Turn]) -> list[float]:
@@ -352,7 +365,6 @@ def _nodes(rows: Sequence[int], common: Sequence[int]) -> tuple[list[int], list[
 
 
 def _in_order(ends: list[int], children: list[list[int]], roots: list[int], lengths: np.ndarray) -> Forest:
-    """From the smallest to the largest: by the tokens to compute, then by the first row."""
     inside: list[tuple[int, int]] = []
 
     def size(child: int, begin: int) -> tuple[int, int]:

@@ -41,10 +41,7 @@ class WholeEpisodes(TrainingData):
         self.solve_refs()
         episodes: list[MultiAgentEpisode] = self.episodes
         if len(episodes) < num_shards:
-            raise ValueError(
-                f"{len(episodes)} episodes cannot be shared by {num_shards} learners, each needs at least one; "
-                "raise text_rollouts.episodes_per_iteration or lower num_learners"
-            )
+            raise ValueError(f"{len(episodes)} episodes cannot be shared by {num_shards} learners{_CURE}")
         unit = self._units(num_shards)
         sizes = np.bincount(unit, weights=[max(1, num_tokens(episode, self.modules)) for episode in episodes])
         sizes = sizes.astype(np.int64) - (self._shared(unit) if self.share_prompts else 0)
@@ -75,11 +72,11 @@ class WholeEpisodes(TrainingData):
         if len(numbers) >= num_shards:
             return groups
         if self.needs_groups:
-            raise ValueError(
-                f"{len(numbers)} groups of episodes cannot be shared by {num_shards} learners, each needs at least "
-                "one; raise text_rollouts.episodes_per_iteration, or lower text_rollouts.group_size or num_learners"
-            )
+            raise ValueError(f"{len(numbers)} groups cannot be shared by {num_shards} learners{_CURE}, or group_size")
         return np.arange(len(self.episodes))
+
+
+_CURE = "; raise text_rollouts.episodes_per_iteration, or lower num_learners"
 
 
 def group_of(episode: MultiAgentEpisode) -> str:

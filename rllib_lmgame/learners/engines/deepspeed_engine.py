@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -18,12 +19,17 @@ import torch.distributed as dist
 
 from rllib_lmgame.base.errors import CheckpointError, ConfigError, MissingDependencyError
 from rllib_lmgame.base.group import describe, unknown_key
-from rllib_lmgame.learners.engines.torch_engine import GuardedAdamW, StepResult, TorchEngine
+from rllib_lmgame.learners.engines.shards import GatheredTensors, SavedShares, save_shares
+from rllib_lmgame.learners.engines.torch_engine import NOTHING, GuardedOptimizer, StepResult, TorchEngine
 from rllib_lmgame.learners.options import HALF, half_precision
 from rllib_lmgame.learners.process import ProcessGroup
+from rllib_lmgame.policies.model.network import PolicyNetwork
 from rllib_lmgame.policies.model.rl_module import BASE, LanguageModelRLModule
 
-_TAG = "state"
+SHARES = "zero"
+"""Beginning of the names of learners' files."""
+WEIGHTS, MOMENTS = "weights", ("exp_avg", "exp_avg_sq")
+"""What they have of each parameter."""
 _MOST_PER_BUCKET = 500_000_000
 """DeepSpeed's own ``reduce_bucket_size``, in entries."""
 _MISSING = (
@@ -132,15 +138,15 @@ class DeepSpeedEngine(TorchEngine):
     keeps_graphs = False
 
     def __init__(
-        self, module: LanguageModelRLModule, optimizer: GuardedAdamW, ranks: ProcessGroup, config: dict[str, Any]
+        self, module: LanguageModelRLModule, optimizer: GuardedOptimizer, ranks: ProcessGroup, config: dict[str, Any]
     ) -> None:
         deepspeed = import_deepspeed(ranks)
-        self.module = module
-        self.ranks = ranks
+        self.module, self.ranks, self._adam = module, ranks, optimizer
         self.stage = int(config["zero_optimization"].get("stage", 0))
         if self.stage == 3 and ranks.world > 1:
             module.prunes = False  # Every learner must gather the same layers in the same order, whatever its batch.
-        config = with_bucket_sizes(config, sum(p.numel() for p in module.parameters() if p.requires_grad))
+        trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
+        self.config = config = with_bucket_sizes(config, sum(getattr(p, "ds_numel", p.numel()) for p in trained))
         self.engine, self._optimizer, _, _ = deepspeed.initialize(
             model=module, optimizer=optimizer, config=config, dist_init_required=False
         )
@@ -148,6 +154,7 @@ class DeepSpeedEngine(TorchEngine):
         self.lockstep = self.stage >= 2 and ranks.world > 1
         self.loss_factor = float(ranks.world)
         self.holds_all_weights = self.stage < 3
+        self.divides_copies = self.stage == 3 and module.adapters is None
 
     def forward(self, batch: dict[str, Any]) -> dict[str, torch.Tensor]:
         return self.engine(batch)
@@ -173,30 +180,49 @@ class DeepSpeedEngine(TorchEngine):
 
     @torch.no_grad()
     def set_value_output(self, weight: torch.Tensor, bias: torch.Tensor) -> None:
-        from deepspeed.utils import safe_set_full_fp32_param, safe_set_local_fp32_param
-
-        outer, ranks = self.module.value_output(), self.ranks
-        ranks.copy_from_first((weight, bias))
+        outer = self.module.value_output()
+        self.ranks.copy_from_first((weight, bias))
         with self.whole((outer.weight, outer.bias)):
             outer.weight.copy_(weight)
             outer.bias.copy_(bias)
-        for parameter, value in ((outer.weight, weight), (outer.bias, bias)):
-            if self.holds_all_weights:
-                safe_set_full_fp32_param(parameter, value.float())  # Does nothing where there is one copy only.
-                continue
-            part = int(getattr(parameter, "ds_tensor").numel())  # noqa: B009
-            padded = torch.zeros(part * ranks.world, device=value.device)
-            padded[: value.numel()] = value.flatten()
-            safe_set_local_fp32_param(parameter, padded[part * ranks.rank : part * (ranks.rank + 1)])
+        values = {id(outer.weight): weight, id(outer.bias): bias}
+        for _, parameter, begin, size in self._fragments():
+            if id(parameter) in values:
+                self._set_state(parameter, None, values[id(parameter)].flatten()[begin : begin + size])
 
     @contextmanager
-    def full_state(self, trained: bool = False) -> Iterator[dict[str, torch.Tensor]]:
-        model = self.module.language_model
-        partitioned = (
-            [] if self.holds_all_weights else [p for p in model.parameters() if p.requires_grad or not trained]
-        )
-        with self._gathered(partitioned, enabled=bool(partitioned)):
-            yield self.module.hf_state(trained)
+    def full_state(
+        self, trained: bool = False, others: Mapping[str, torch.Tensor] = NOTHING, everyone: bool = False
+    ) -> Iterator[Mapping[str, torch.Tensor]]:
+        if self.holds_all_weights:
+            with super().full_state(trained, others) as complete:
+                yield complete
+        elif trained and self.module.adapters is not None:  # On every rank, since it is little.
+            with self.whole(p for p in self.module.language_model.parameters() if p.requires_grad):
+                state = self.module.hf_state(trained)
+                yield state | {name: tensor.to(state[name].dtype) for name, tensor in others.items()}
+        else:
+            tensors, like = shares_of(self.module)
+            if not self.divides_copies:  # An average of adapters is whole.
+                others = {name: tensor.to(like.pop(name).dtype) for name, tensor in others.items()}
+            gathered = GatheredTensors({**tensors, **others}, like, self.ranks)
+            with nullcontext(gathered) if everyone else gathered.read_by_first():
+                yield gathered
+
+    def own_state(self) -> AbstractContextManager[Mapping[str, torch.Tensor]]:
+        return nullcontext(shares_of(self.module)[0]) if self.divides_copies else self.full_state(trained=True)
+
+    def frozen_engine(self, network: PolicyNetwork) -> Any:
+        """DeepSpeed's engine of an empty ``network`` that is never trained, divided as the policy is. Its weights are
+        left to chance.
+        """
+        deepspeed = import_deepspeed(self.ranks)
+        divide(network.requires_grad_(False), self.ranks, self.config, filled=False)
+        zero = {key: value for key, value in self.config["zero_optimization"].items() if key != "offload_optimizer"}
+        config = self.config | {"zero_optimization": zero}
+        engine = deepspeed.initialize(model=network, config=config, dist_init_required=False)[0]
+        engine.eval()
+        return engine
 
     @contextmanager
     def whole(self, parameters: Iterable[torch.nn.Parameter]) -> Iterator[None]:
@@ -205,67 +231,133 @@ class DeepSpeedEngine(TorchEngine):
             yield
 
     def save(self, directory: Path) -> None:
-        """Every learner writes its shards. Raises: OSError, or OtherLearnerError: those of another cannot be written.
-
-        DeepSpeed's learners wait for each other when they have written: an error of one is kept until all are through.
-        """
-        failures: list[Exception] = []
+        """Every learner writes its share. Raises: OSError, or OtherLearnerError: one cannot be written."""
+        self._make_moments()
+        about = {
+            BASE: self._base(),
+            "step": next(float(state["step"]) for state in self._adam.state.values()),
+            "scaler": {name: value for name, value in self._scaler().items() if isinstance(value, int | float)},
+        }
+        shares = (
+            (f"{name}:{key or WEIGHTS}", begin, self._state(parameter, key).flatten()[:size])
+            for name, parameter, begin, size in self._fragments()
+            for key in (None, *MOMENTS)
+            if self.stage or self.ranks.rank == 0
+        )
         with self.ranks.all_or_none():
-            (directory / _TAG).mkdir(parents=True, exist_ok=True)
-        with (
-            _errors_kept(self.engine.checkpoint_engine, "save", failures),
-            _errors_kept(self.engine, "_copy_recovery_script", failures),
-        ):
-            adapters = self.module.adapters
-            self.engine.save_checkpoint(
-                str(directory),
-                tag=_TAG,
-                client_state={} if adapters is None else {BASE: adapters.fingerprint},
-                save_latest=False,
-                exclude_frozen_parameters=adapters is not None,
-            )
-        with self.ranks.all_or_none():
-            if failures:
-                raise failures[0]
-            if self.ranks.rank == 0:
-                (directory / "latest").write_text(_TAG)  # Read by DeepSpeed's own scripts.
+            directory.mkdir(parents=True, exist_ok=True)
+            save_shares(shares, directory / SHARES, self.ranks, about)
 
     def load(self, directory: Path) -> None:
-        """Read the shards. Raises: CheckpointError: missing, damaged, or of another number of learners."""
-        adapters = self.module.adapters
-        try:
-            path, own = self.engine.load_checkpoint(
-                str(directory), tag=_TAG, load_lr_scheduler_states=False, load_module_strict=adapters is None
-            )
-        except Exception as error:
-            raise CheckpointError(
-                f"{directory / _TAG}: DeepSpeed cannot load it into {self.ranks.world} learners "
-                f"({type(error).__name__}: {error})"
-            ) from error
-        if path is None:
-            raise CheckpointError(f"{directory / _TAG}: DeepSpeed finds no checkpoint")
-        if own.get(BASE) != (None if adapters is None else adapters.fingerprint):
-            raise CheckpointError(
-                f"{directory / _TAG} does not suit language_model.lora, or its adapters are for other weights"
-            )
+        """Read what any number of learners saved. Raises: CheckpointError: missing, damaged, or of another model."""
+        if self.stage == 3:
+            self._optimizer.checkpoint_event_prologue()
+        self._make_moments()
+        with self.ranks.all_or_none():
+            saved = SavedShares(directory / SHARES)
+            if not saved:
+                raise CheckpointError(f"{directory / SHARES}: there are no such files")
+            if saved.about[BASE] != self._base():
+                raise CheckpointError(
+                    f"{directory / SHARES} does not suit language_model.lora, or its adapters are for other weights"
+                )
+            for name, parameter, begin, size in self._fragments():
+                for key in (None, *MOMENTS):
+                    self._set_state(parameter, key, saved.read(f"{name}:{key or WEIGHTS}", begin, size))
+            for state in self._adam.state.values():
+                state["step"].fill_(saved.about["step"])
+        self._scaler().update(saved.about["scaler"])
+        if self.stage == 3:
+            self._optimizer.checkpoint_event_epilogue()
+        elif self.stage:
+            self._optimizer.update_lp_params()
+
+    def _base(self) -> str | None:
+        return None if self.module.adapters is None else self.module.adapters.fingerprint
+
+    def _scaler(self) -> dict[str, Any]:
+        """Attributes of what scales losses in float16."""
+        return vars(getattr(self._optimizer, "loss_scaler", SimpleNamespace()))
+
+    def _fragments(self) -> Iterator[tuple[str, Any, int, int]]:
+        """Trained parameters by name, and first entry and size of what this learner's optimizer has of each."""
+        for name, parameter in self.module.named_parameters():
+            at: Any = getattr(parameter, "_hp_mapping", None)
+            if not parameter.requires_grad or (self.stage in (1, 2) and at is None):
+                continue
+            if self.stage == 3:
+                length, numel = parameter.ds_tensor.numel(), parameter.ds_numel
+                begin = min(length * self.ranks.rank, numel)
+                yield name, parameter, begin, min(length, numel - begin)
+            elif self.stage:
+                yield name, parameter, at.lp_fragment_address.start, at.lp_fragment_address.numel
+            else:
+                yield name, parameter, 0, parameter.numel()
+
+    def _state(self, parameter: Any, key: str | None) -> torch.Tensor:
+        """Of a fragment: the optimizer's own weights, or one of :data:`MOMENTS`; padded with ZeRO 3."""
+        if self.stage == 3:
+            return parameter._z3_optimizer.get_local_fp32_param(parameter, key)
+        if not self.stage:
+            return parameter.detach() if key is None else self._adam.state[parameter][key]
+        here = parameter._hp_mapping  # Whose own links to moments miss those of all groups but the first.
+        (flat,) = self._adam.param_groups[here.param_group_index]["params"]
+        at = here.hp_fragment_address
+        return (flat if key is None else self._adam.state[flat][key]).detach().narrow(0, at.start, at.numel)
+
+    @torch.no_grad()
+    def _set_state(self, parameter: Any, key: str | None, value: torch.Tensor) -> None:
+        if self.stage < 3:
+            own = self._state(parameter, key)
+            own.copy_(value.view_as(own))
+            return
+        padded = torch.nn.functional.pad(value, (0, parameter.ds_tensor.numel() - len(value)))
+        parameter._z3_optimizer.set_local_hp_param(padded, parameter, key)
+        if key is None:
+            parameter.ds_tensor.copy_(padded)
+
+    def _make_moments(self) -> None:
+        own = [parameter for group in self._adam.param_groups for parameter in group["params"]]
+        for parameter in self._optimizer.fp32_partitioned_groups_flat if self.stage == 3 else own:
+            if not self._adam.state[parameter]:
+                zeros = {key: torch.zeros_like(parameter) for key in MOMENTS}
+                self._adam.state[parameter] = {"step": torch.zeros((), device=parameter.device), **zeros}
 
 
-@contextmanager
-def _errors_kept(owner: Any, method: str, failures: list[Exception]) -> Iterator[None]:
-    """Meanwhile errors of ``owner``'s method go to ``failures`` instead of being raised."""
-    plain = getattr(owner, method)
+def divide(network: PolicyNetwork, ranks: ProcessGroup, config: Mapping[str, Any], *, filled: bool = True) -> None:
+    """Spread an ``empty`` network over the learners for ZeRO 3: none holds more of it than its share and one part.
 
-    def kept(*args: Any, **kwargs: Any) -> None:
-        try:
-            plain(*args, **kwargs)
-        except Exception as error:
-            failures.append(error)
+    The first learner reads its checkpoint. If it is not ``filled``, the weights are left to chance.
+    Raises: ConfigError: the checkpoint lacks weights.
+    """
+    deepspeed = import_deepspeed(ranks)
+    enabled = {name for name in HALF if (config.get(name) or {}).get("enabled")}
+    dtype = (torch.float16 if "fp16" in enabled else torch.bfloat16) if enabled else torch.float32
+    read = None
+    with ranks.all_or_none():
+        if filled and ranks.rank == 0:
+            read = network.checkpoint_reader()
+    for parameter in network.parameters():
+        if not parameter.is_meta:
+            parameter.data = parameter.data.to(ranks.device, dtype)
+    first: Any = None
+    for parameters in network.fill(read, dtype, ranks.device):
+        if first is None:  # What is set up here, all others get from it.
+            deepspeed.zero.Init(module=torch.nn.ParameterList(parameters), config_dict_or_path=dict(config))
+            first = parameters[0]
+        else:
+            first.convert_to_zero_parameters(param_list=parameters)
 
-    setattr(owner, method, kept)
-    try:
-        yield
-    finally:
-        delattr(owner, method)
+
+def shares_of(network: PolicyNetwork) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+    """A divided network's tensors by their names, and those that are shares as :class:`GatheredTensors` wants them."""
+    parameters: dict[str, Any] = dict(network.language_model.named_parameters())
+    tensors = {
+        name: parameters[name].ds_tensor if name in parameters else tensor
+        for name, tensor in network.hf_state().items()
+    }
+    like = {name: torch.empty(p.ds_shape, dtype=p.dtype, device="meta") for name, p in parameters.items()}
+    return tensors, like
 
 
 def import_deepspeed(ranks: ProcessGroup) -> Any:

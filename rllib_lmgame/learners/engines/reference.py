@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.learners.engines.deepspeed_engine import DeepSpeedEngine, shares_of
 from rllib_lmgame.learners.engines.torch_engine import TorchEngine
 from rllib_lmgame.learners.options import TEACHER, EMAReference, InitialReference, TeacherOptions
 from rllib_lmgame.learners.process import ProcessGroup
@@ -23,6 +24,9 @@ class Reference:
     memory and gives the others what it rounds to. ``weights`` are complete tensors, maybe more exact than the model.
     """
 
+    divided = False
+    """Every learner has a share of each tensor, here and of the policy's weights."""
+
     def __init__(
         self,
         module: PolicyNetwork,
@@ -35,7 +39,7 @@ class Reference:
         self._ranks = ranks
         self._rounds = any(tensor.dtype != torch.float32 for tensor in self._parameters().values())
         self._exact: WeightAverage | None = None
-        if isinstance(options, EMAReference) and self._rounds and ranks.rank == 0:
+        if isinstance(options, EMAReference) and self._rounds and (self.divided or ranks.rank == 0):
             self._exact = WeightAverage(options.decay)
             self._exact.update(weights)
 
@@ -59,7 +63,7 @@ class Reference:
 
     @torch.no_grad()
     def follow(self, weights: Mapping[str, torch.Tensor]) -> None:
-        """Take in the policy's complete tensors after an update. All learners must call."""
+        """Take in the policy's tensors, complete or divided as these, after an update. All learners must call."""
         with self._whole():
             own = self._parameters()
             if not isinstance(self.options, EMAReference):
@@ -71,7 +75,8 @@ class Reference:
                 if self._exact is not None:
                     self._exact.update(weights)
                     self._set(self._exact.tensors)
-                self._ranks.copy_from_first(own.values())
+                if not self.divided:
+                    self._ranks.copy_from_first(own.values())
 
     def _set(self, weights: Mapping[str, torch.Tensor]) -> None:
         for name, tensor in self._parameters().items():
@@ -101,6 +106,39 @@ class AdapterReference(Reference):
         """See :meth:`Reference.forward`. Collective where the policy's own passes are."""
         with torch.no_grad(), self._adapters.as_reference():
             return self._engine.forward(batch)
+
+
+class DividedReference(Reference):
+    """The reference of a policy that ZeRO 3 divides, divided alike; ``weights`` are shares. Passes are collective."""
+
+    divided = True
+
+    def __init__(
+        self,
+        engine: DeepSpeedEngine,
+        options: InitialReference,
+        ranks: ProcessGroup,
+        weights: Mapping[str, torch.Tensor],
+    ) -> None:
+        policy = engine.module
+        own = policy.options.model_copy(update={"gradient_checkpointing": False})
+        network = PolicyNetwork(own, policy.model_dir, on_gpu=policy.on_gpu, critic=False, empty=True)
+        network.prunes = policy.prunes
+        self._engine = engine.frozen_engine(network.to(ranks.device))
+        super().__init__(network, options, ranks, weights)
+        with torch.no_grad():
+            self._set(weights)
+
+    def _parameters(self) -> Mapping[str, torch.Tensor]:
+        return shares_of(self.module)[0]
+
+    @torch.no_grad()
+    def forward(self, batch: dict[str, Any]) -> dict[str, torch.Tensor]:
+        return self._engine(batch)
+
+    def follow(self, weights: Mapping[str, torch.Tensor]) -> None:
+        super().follow(weights)
+        self._engine.empty_partition_cache()  # What is kept whole is that of before.
 
 
 def frozen_copy(module: PolicyNetwork, weights: Mapping[str, Any], device: torch.device | str) -> PolicyNetwork:
@@ -158,10 +196,9 @@ class Teacher:
         if known < needed:
             raise ConfigError(TEACHER, f"{options.model} knows {known} tokens, the policy {needed}")
         if self.module.layout is not policy.layout or (policy.shares and not self.module.shares):
-            raise ConfigError(
-                TEACHER,
-                f"{options.model} reads rows as `{self.module.layout.value}`, the policy as `{policy.layout.value}`",
-            )
+            layouts = f"`{self.module.layout.value}`, the policy as `{policy.layout.value}`"
+            raise ConfigError(TEACHER, f"{options.model} reads rows as {layouts}")
+        self.module.replays = False  # The routes are of another model.
         self.module.requires_grad_(False)
         self.module.eval()
         self.module.to(device)

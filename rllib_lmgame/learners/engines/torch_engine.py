@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -14,7 +15,9 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
-from rllib_lmgame.base.errors import CheckpointError
+from rllib_lmgame.base.errors import CheckpointError, ConfigError
+from rllib_lmgame.base.plugin import import_path
+from rllib_lmgame.base.registry import check_call
 from rllib_lmgame.base.storage import follow_umask
 from rllib_lmgame.learners.options import LEAST_VALUE_LR, TrainingOptions
 from rllib_lmgame.learners.process import ProcessGroup
@@ -24,12 +27,16 @@ if TYPE_CHECKING:
 
 POLICY, VALUE_HEAD, VALUE_BACKBONE = PARTS = ("policy", "value_head", "value_backbone")
 """Parts of a module that may have learning rates of their own."""
+NOTHING: Mapping[str, torch.Tensor] = {}
+OPTIMIZER, MUON = "config.training.optimizer", "muon"
+KIND = "kind"
+"""Key of a saved optimizer's state: its class, since one that loads another's state may fail at its first step."""
 PART = "part"
 """Key of a parameter group: the part it belongs to."""
 
 
-class GuardedAdamW(torch.optim.AdamW):
-    """AdamW that clips by global norm and skips a step with a NaN or infinite gradient.
+class GuardedOptimizer(torch.optim.Optimizer):
+    """Makes an optimizer clip by global norm and skip a step with a NaN or infinite gradient.
 
     Args:
         max_grad_norm: Bound on the norm over all groups; ``None`` is off.
@@ -74,28 +81,65 @@ class GuardedAdamW(torch.optim.AdamW):
             group[PART] = part
 
 
+class MuonAndAdamW(torch.optim.AdamW):
+    """Muon in groups that have its ``momentum``, AdamW in the others."""
+
+    param_groups: list[dict[str, Any]]
+    __setstate__ = torch.optim.Optimizer.__setstate__  # AdamW's looks for its own state at every parameter.
+
+    def step(self, closure: Any = None) -> Any:
+        groups = self.param_groups
+        rules: tuple[Any, ...] = (torch.optim.AdamW, torch.optim.Muon)
+        for rule in rules:
+            self.param_groups = [group for group in groups if _rule(group) is rule]
+            rule.step(self, closure)
+        self.param_groups = groups
+
+    def _init_group(self, group: dict[str, Any], *lists: Any) -> Any:
+        return _rule(group)._init_group(self, group, *lists)
+
+
+def _rule(group: Mapping[str, Any]) -> Any:
+    return torch.optim.Muon if "momentum" in group else torch.optim.AdamW
+
+
+def optimizer_class(name: str) -> Any:
+    """A guarded ``training.optimizer``. Raises: ConfigError: there is none; MissingDependencyError."""
+    known = {"adamw": torch.optim.AdamW, MUON: MuonAndAdamW}
+    if name not in known and ":" not in name:
+        raise ConfigError(OPTIMIZER, f"no optimizer `{name}`; take {', '.join(known)} or give `package.module:Class`")
+    own: Any = known.get(name) or import_path(name, OPTIMIZER)
+    if not (isinstance(own, type) and issubclass(own, torch.optim.Optimizer)):
+        raise ConfigError(OPTIMIZER, f"`{name}` is no torch.optim.Optimizer")
+    check_call(own, name, OPTIMIZER, "an optimizer is made as (groups, lr=..., betas=...)", [], lr=0.0, betas=())
+    return type(f"Guarded{own.__name__}", (GuardedOptimizer, own), {})
+
+
 def make_optimizer(
     module: nn.Module, options: TrainingOptions, *, max_grad_norm: float | None, lr: float, guarded: bool = True
-) -> GuardedAdamW:
+) -> GuardedOptimizer:
     """Of the trainable parameters, in groups by part; vectors (norms, biases) have no decay."""
-    chosen: dict[tuple[str, bool], list[nn.Parameter]] = {}
+    chosen: dict[tuple[str, bool, bool], list[nn.Parameter]] = {}
     for name, parameter in module.named_parameters():
         if parameter.requires_grad:
-            decays = options.weight_decay > 0 and parameter.ndim >= 2
+            shape = getattr(parameter, "ds_shape", parameter.shape)  # Its own, where learners share it.
+            decays = options.weight_decay > 0 and len(shape) >= 2
             first = name.partition(".")[0].replace("action_values", VALUE_HEAD)  # Trained also where the policy rests.
-            chosen.setdefault((first if first in PARTS else POLICY, decays), []).append(parameter)
-    order = sorted(chosen, key=lambda key: (PARTS.index(key[0]), key[1]))
-    return GuardedAdamW(
-        [
-            {"params": chosen[part, decays], "weight_decay": options.weight_decay if decays else 0.0, PART: part}
-            for part, decays in order
-        ],
-        lr=lr,
-        betas=tuple(options.adam_betas),
-        max_grad_norm=max_grad_norm,
-        guarded=guarded,
-        fused=True,  # without it a step makes a copy of the size of the parameters
-    )
+            part = first if first in PARTS else POLICY
+            of_layer = part != VALUE_HEAD and re.search(r"\.\d+\.", name) is not None
+            matrix = options.optimizer == MUON and of_layer and len(shape) == 2
+            chosen.setdefault((part, decays, matrix), []).append(parameter)
+    groups: list[dict[str, Any]] = []
+    for part, decays, matrix in sorted(chosen, key=lambda key: (PARTS.index(key[0]), *key[1:])):
+        parameters, own = chosen[part, decays, matrix], {}
+        if matrix:
+            own = torch.optim.Muon(parameters, adjust_lr_fn="match_rms_adamw").defaults
+        decay = options.weight_decay if decays else 0.0
+        groups.append({**own, "params": parameters, "lr": lr, "weight_decay": decay, PART: part})
+    shared = {"lr": lr, "betas": tuple(options.adam_betas), "max_grad_norm": max_grad_norm, "guarded": guarded}
+    if ":" not in options.optimizer:
+        shared["fused"] = True  # Without it a step makes a copy of the size of the parameters.
+    return optimizer_class(options.optimizer)(groups, **shared)
 
 
 def learning_rates(options: TrainingOptions, lr: float, factor: float = 1.0) -> dict[str, float]:
@@ -116,6 +160,8 @@ def set_learning_rates(optimizer: torch.optim.Optimizer, rates: Mapping[str, flo
 @torch.no_grad()
 def forget_moments(optimizer: torch.optim.Optimizer) -> None:
     """Make the optimizer one that has not stepped, in place, since ZeRO keeps its own references to its states."""
+    if not isinstance(optimizer, torch.optim.AdamW):  # What 0 means in others' states nobody knows.
+        optimizer.state.clear()
     for state in optimizer.state.values():
         for tensor in state.values():
             tensor.zero_()
@@ -147,17 +193,19 @@ class TorchEngine:
         lockstep: Forward and backward passes are collective: all learners must run the same number of them.
         loss_factor: On a loss normalised over all learners' tokens: their number if the engine averages gradients.
         holds_all_weights: The module's parameters are complete on every learner.
+        divides_copies: Every learner has a share of each weight, and of a reference or an average.
         keeps_graphs: Several forward passes may run before the first backward pass.
     """
 
     module: LanguageModelRLModule
-    optimizer: GuardedAdamW
+    optimizer: GuardedOptimizer
     ranks: ProcessGroup
 
     keeps_graphs = True
     lockstep = False
     loss_factor = 1.0
     holds_all_weights = True
+    divides_copies = False
 
     def forward(self, batch: dict[str, Any]) -> dict[str, torch.Tensor]:
         """Outputs of the module's training forward pass."""
@@ -187,12 +235,21 @@ class TorchEngine:
         outer.bias.copy_(bias)
         self.ranks.copy_from_first(outer.parameters())
 
-    def full_state(self, trained: bool = False) -> AbstractContextManager[dict[str, torch.Tensor]]:
-        """On every rank the language model's complete tensors by their names, valid (no copies) inside the context.
+    def full_state(
+        self, trained: bool = False, others: Mapping[str, torch.Tensor] = NOTHING, everyone: bool = False
+    ) -> AbstractContextManager[Mapping[str, torch.Tensor]]:
+        """The language model's complete tensors by their names, valid inside the context: to be read on the first
+        rank, or with ``everyone`` on all ranks in the same order. Where learners share the weights, each tensor is put
+        together when it is read.
 
-        ``trained``: without frozen weights beside adapters.
+        ``trained``: without frozen weights beside adapters; ``others``: an average in place of what it holds.
         """
-        return nullcontext(self.module.hf_state(trained))
+        state = self.module.hf_state(trained)
+        return nullcontext(state | {name: tensor.to(state[name].dtype) for name, tensor in others.items()})
+
+    def own_state(self) -> AbstractContextManager[Mapping[str, torch.Tensor]]:
+        """What this learner holds of what is trained: complete tensors, or with ``divides_copies`` its shares."""
+        return self.full_state(trained=True)
 
     def whole(self, parameters: Iterable[nn.Parameter]) -> AbstractContextManager[None]:
         """Inside the context these are complete; what is written to them, the same on all ranks, stays."""
@@ -205,7 +262,8 @@ class TorchEngine:
                 directory.mkdir(parents=True, exist_ok=True)
                 state = {name: torch.as_tensor(value) for name, value in self.module.get_state().items()}
                 save_tensors(state, directory / WEIGHTS_FILE)
-                torch.save(self.optimizer.state_dict(), directory / OPTIMIZER_FILE)
+                kind = type(self.optimizer).__name__
+                torch.save({**self.optimizer.state_dict(), KIND: kind}, directory / OPTIMIZER_FILE)
 
     def load(self, directory: Path) -> None:
         """Read what :meth:`save` wrote. Raises: CheckpointError: names a file that is missing or damaged."""
@@ -214,7 +272,10 @@ class TorchEngine:
         self.module.set_state(state)
         path = directory / OPTIMIZER_FILE
         try:
-            self.optimizer.load_state_dict(torch.load(path, weights_only=True, map_location="cpu"))
+            saved = torch.load(path, weights_only=True, map_location="cpu")
+            if (kind := saved.pop(KIND, None)) not in (None, type(self.optimizer).__name__):
+                raise ValueError(f"of {kind}, not config.training.optimizer")
+            self.optimizer.load_state_dict(saved)
         except Exception as error:
             raise CheckpointError(f"{path}: cannot be read ({type(error).__name__}: {error})") from error
 

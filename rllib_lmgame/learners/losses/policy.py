@@ -172,10 +172,8 @@ def token_losses(loss: PolicyLoss, terms: PolicyTerms) -> tuple[Tensor, Stats]:
         tokens, sums = given
         if isinstance(tokens, Tensor) and tokens.shape == terms.logprobs.shape and isinstance(sums, dict):
             return tokens, sums
-    raise ValueError(
-        f"training.policy_loss `{loss.type}` must return a pair: the loss of each token, a tensor of shape "
-        f"{list(terms.logprobs.shape)}, and a dictionary of sums for the metrics, {{}} for none"
-    )
+    pair = f"losses of shape {list(terms.logprobs.shape)}, and a dictionary of sums"
+    raise ValueError(f"training.policy_loss `{loss.type}` must return a pair: {pair}")
 
 
 def clipped_loss(
@@ -236,7 +234,6 @@ def _approx_kl(terms: PolicyTerms) -> Tensor:
 
 
 def _mean_of_sequence(values: Tensor, sequence: Tensor) -> Tensor:
-    """At each token the mean over its sequence, ``[A]``."""
     import torch
 
     _, number, size = torch.unique(sequence, return_inverse=True, return_counts=True)

@@ -32,7 +32,7 @@ from rllib_lmgame.learners.data.batching import MinibatchSize, PackedBatch, Toke
 from rllib_lmgame.learners.engines.torch_engine import (
     PARTS,
     POLICY,
-    GuardedAdamW,
+    GuardedOptimizer,
     TorchEngine,
     learning_rates,
     set_learning_rates,
@@ -57,6 +57,7 @@ class LearnerSettings:
     Attributes:
         microbatch_tokens: Tokens in one forward and backward pass.
         temperature: That log-probabilities are taken at (:func:`learning_temperature`).
+        rewards: All that they depend on at the run's start, as text.
         grad_clip: Bound on the global gradient norm.
     """
 
@@ -67,6 +68,7 @@ class LearnerSettings:
     lr_warmup_steps: int = 0
     temperature: float = 1.0
     reward_scale: float = 1.0
+    rewards: str = ""
     grad_clip: float | None = None
     num_epochs: int = 1
     seed: int = 0
@@ -77,6 +79,8 @@ class LearnerSettings:
     @classmethod
     def of_run(cls, run: Any, values: Mapping[str, float] = MappingProxyType({})) -> LearnerSettings:
         """Those of a policy's ``RunConfig``, with ``values`` of schedules by their keys."""
+        own = run.text_rollouts
+        rewards = repr((own.reward_scale, own.format_penalty, run.data_selection, run.games))
         run = with_changes(run, values)
         deepspeed: Any = run.deepspeed
         ppo, default_steps = run.training, 0 if run.supervised_stage is None else WARMUP_STEPS_AFTER_SUPERVISION
@@ -88,6 +92,7 @@ class LearnerSettings:
             lr_warmup_steps=default_steps if ppo.lr_warmup_steps is None else ppo.lr_warmup_steps,
             temperature=learning_temperature(run.inference.temperature),
             reward_scale=run.text_rollouts.reward_scale,
+            rewards=rewards,
             grad_clip=run.grad_clip,
             num_epochs=run.num_epochs,
             seed=run.seed or 0,
@@ -295,7 +300,7 @@ class UpdateLoop:
     update: ModuleUpdate
     objective: Objective
     engine: TorchEngine
-    optimizer: GuardedAdamW
+    optimizer: GuardedOptimizer
     lr: float
     steps: StepCounts
     device: torch.device
@@ -381,7 +386,6 @@ class UpdateLoop:
         return float(self.update.ranks.max(self._computed(packs) + repeated)) <= self.update.settings.microbatch_tokens
 
     def _computed(self, packs: Sequence[PackedBatch]) -> int:
-        """Tokens that go through the model, fillers included."""
         return sum(pack.batched_tokens if self._batched else pack.num_tokens for pack in packs)
 
     def _all_rows(self, limit: int) -> list[PackedBatch]:
@@ -419,7 +423,6 @@ class UpdateLoop:
 
     @torch.no_grad()
     def _record_old_policy(self) -> None:
-        """One pass without gradient over all rows, for the objective to record."""
         flags = {"temperature": self.update.settings.temperature, "with_entropy": False}
         for pack, inputs in self._passes(self._all_rows(self._pack_tokens)):
             self.objective.record(self.update, pack, self.engine.forward(inputs | flags), inputs)
@@ -497,7 +500,6 @@ class UpdateLoop:
         )
 
     def _size_of(self, minibatch: Sequence[PackedBatch]) -> MinibatchSize:
-        """What a minibatch has on all learners."""
         return MinibatchSize(*self.update.ranks.sum(self.update.batch.size_of(minibatch)).tolist())
 
     def _count_step(self, skipped: bool, critic_alone: bool) -> None:
@@ -505,10 +507,8 @@ class UpdateLoop:
         if not skipped:
             self.steps.applied += not critic_alone
         elif self.steps.nan_in_a_row >= MAX_NAN_STEPS:
-            raise FloatingPointError(
-                f"{self.update.module_id}: the gradients of {MAX_NAN_STEPS} optimizer steps in a row were not finite; "
-                "lower `lr`, or set `grad_clip`"
-            )
+            what = f"gradients of {MAX_NAN_STEPS} optimizer steps in a row were not finite"
+            raise FloatingPointError(f"{self.update.module_id}: {what}; lower `lr`, or set `grad_clip`")
 
     def _passes(self, packs: Sequence[PackedBatch]) -> list[tuple[PackedBatch, dict[str, Any]]]:
         """The micro-batches with their inputs; under ``lockstep`` as many passes and calls of the head everywhere."""

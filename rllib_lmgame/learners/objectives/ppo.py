@@ -260,14 +260,17 @@ class PPOObjective(Objective):
 
     def _inputs(self, update: ModuleUpdate) -> adv.AdvantageInputs:
         """What is recorded of the batch, with a penalty in the rewards if that is its place. All learners take part."""
-        settings = update.settings
+        settings, estimator = update.settings, update.settings.ppo.advantage_estimator
+        memory = self._memories.setdefault(estimator.type, {})
+        if estimator.keeps_baseline and memory.get("rewards") != settings.rewards:  # Resumed with others.
+            memory = self._memories[estimator.type] = {"rewards": settings.rewards}
         inputs = adv.advantage_inputs(
             update.batch,
             gamma=settings.gamma,
             lam=settings.lam,
             ranks=update.ranks,
             with_reference=settings.ppo.needs_reference,
-            memory=self._memories.setdefault(settings.ppo.advantage_estimator.type, {}),
+            memory=memory,
         )
         kl = settings.ppo.kl
         if kl is not None and kl.as_ == "reward":

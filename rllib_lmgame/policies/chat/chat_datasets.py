@@ -125,7 +125,6 @@ class TranscriptWriter:
         return found
 
     def _jobs(self, transcript: Transcript, messages: Messages) -> Iterator[Job]:
-        """For each learnt message, the conversation up to it, and with it."""
         tools: dict[str, Any] = {"tools": _broken_apart(transcript.tools, self._control)} if transcript.tools else {}
         joined = len(transcript.messages) - len(messages)
         for place in transcript.learnt:
@@ -295,7 +294,6 @@ def _with_arguments_as_text(call: Any) -> Any:
 
 
 def _leaves(value: Any) -> Iterator[Any]:
-    """Texts, numbers and keys within ``value``."""
     if isinstance(value, Mapping):
         yield from value
         yield from _leaves([*value.values()])

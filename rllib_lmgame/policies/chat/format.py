@@ -444,7 +444,6 @@ class ChatFormat:
 
     @cached_property
     def call_form(self) -> CallForm:
-        """How the template writes calls of tools."""
         return form_of_calls(self.rendered, self.reply_format.think_closing)
 
     @cached_property

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.base.group import Group, fill_placeholders, tag
+from rllib_lmgame.base.group import Group, tag
 from rllib_lmgame.base.plugin import asking
 from rllib_lmgame.base.registry import REPLY_FORMATS
 from rllib_lmgame.policies.options import LanguageModelOptions
@@ -116,7 +116,6 @@ class ReplyFormat(Group):
 
     @property
     def options(self) -> LanguageModelOptions:
-        """The ``language_model`` options."""
         return self._options
 
     @property
@@ -239,7 +238,7 @@ def message_parts(
         if observation.refusal:
             text = text.removeprefix(observation.refusal).removeprefix("\n")
     if options.turn_suffix and observation.turns_left is not None:
-        after += "\n" + fill_placeholders(options.turn_suffix, {"turns_left": observation.turns_left})
+        after += "\n" + options.turn_suffix.format(turns_left=observation.turns_left)
     if options.format_instructions:
         after += "\n" + form.form()
     return before, text, after

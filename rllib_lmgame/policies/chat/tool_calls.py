@@ -75,7 +75,6 @@ class FunctionCalling(ReplyFormat):
         return self._played(call, "name" if tagged else "function_name", thought)
 
     def _played(self, call: dict[str, Any], key: str, thought: str | None) -> ParsedReply:
-        """What a call plays; ``key``: where it names the function."""
         said, arguments = call.get("thought"), call.get("arguments", {})
         thought = said.strip() if isinstance(said, str) else thought
         function = self._all().get(name) if isinstance(name := call.get(key), str) else None
@@ -97,7 +96,6 @@ class FunctionCalling(ReplyFormat):
 
 @cache
 def _act() -> GameFunction:
-    """The function of every game."""
     from rllib_lmgame.envs.contract.functions import GameFunction
 
     takes = {"type": "object", "properties": {"action": {"type": "string"}}, "required": ["action"]}
@@ -206,7 +204,6 @@ def _read_call(text: str, schemas: Mapping[str, Any]) -> tuple[str, dict[str, An
 
 
 def _schemas(tools: str) -> dict[str, Mapping[str, Any]]:
-    """Schemas of the parameters of each tool."""
     found = {}
     for tool in json.loads(tools) if tools else ():
         parameters = tool["function"].get("parameters")

@@ -192,7 +192,6 @@ class Adapters:
 
     @contextlib.contextmanager
     def as_reference(self) -> Iterator[None]:
-        """Passes inside are those of the reference."""
         self._switch(_REFERENCE)
         try:
             yield
@@ -225,7 +224,6 @@ class Adapters:
 
     @torch.no_grad()
     def _load(self, directory: Path) -> None:
-        """Take the adapter of a directory. Raises: ConfigError: it is damaged, or for another model."""
         _check_fit(directory, self._model, self.fingerprint)
         from safetensors.torch import load_file
 
@@ -514,7 +512,6 @@ def _is_base(name: str, names: Collection[str]) -> bool:
 
 
 def _in_file(name: str) -> str:
-    """PEFT's key of a trained tensor, by its name in memory."""
     return _PEFT_PREFIX + name.replace(f".modules_to_save.{_ACTIVE}.", ".").replace(f".{_ACTIVE}.", ".")
 
 

@@ -68,8 +68,12 @@ class PackedRows(AbstractContextManager["PackedRows"]):
     May be entered again, also by other threads at once (recomputed layers need it in the backward pass).
     ``cu_seqlens``: int32 ``[rows + 1]``, where each row begins. ``flash_arguments``: ``groups`` for flash attention.
     ``parents``: int64 ``[rows]``, the row that each continues or -1; rows of one length must be sorted by what is
-    before them. ``prefix_tree`` is ``None`` if there are none.
+    before them. ``prefix_tree`` is ``None`` if there are none. ``routes``: ``[tokens, layers, k]`` as the model sees
+    tokens, the experts of each, chosen by the model where a number is none (and noted there with ``notes_routes``).
     """
+
+    routes: Tensor | None = None
+    notes_routes = False
 
     def __init__(self, cu_seqlens: Tensor, parents: Tensor | None = None) -> None:
         lengths = (cu_seqlens[1:] - cu_seqlens[:-1]).tolist()

@@ -22,7 +22,7 @@ from rllib_lmgame.base.group import as_mapping
 from rllib_lmgame.base.storage import expanded, follow_umask
 from rllib_lmgame.base.text import first_line
 from rllib_lmgame.policies.chat.format import ChatFormat
-from rllib_lmgame.policies.model.files import weight_files
+from rllib_lmgame.policies.model.files import INDEX_FILE
 from rllib_lmgame.policies.model.gguf_files import PRETRAINED
 from rllib_lmgame.policies.options import LanguageModelOptions
 from rllib_lmgame.telemetry.quiet import no_bars_for
@@ -30,24 +30,29 @@ from rllib_lmgame.telemetry.quiet import no_bars_for
 logger = logging.getLogger(__name__)
 
 GENERATION_FILE = "generation_config.json"
+MAX_FILE_SIZE = "5GB"
+"""Of a file of weights; as much is in memory while it is written."""
 
 
 def save_policy(
     model: Any,
     tensors: Mapping[str, Tensor],
+    like: Mapping[str, Tensor],
     directory: Path,
     *,
     tokenizer: str,
     options: LanguageModelOptions,
     played: Played | None = None,
 ) -> None:
-    """Write configuration, safetensors (``tensors`` on the CPU), tokenizer with template, what ends a reply, and the
-    card.
+    """Write configuration, safetensors, tokenizer with template, what ends a reply, and the card.
+
+    ``tensors`` have the names of the checkpoint and are read in their order, those of one file at a time; ``like``
+    says of which shapes and dtypes they are.
 
     Raises: CheckpointError: naming the file that cannot be written; FileNotFoundError: the tokenizer has gone.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    _save_weights(model, tensors, directory)
+    _save_weights(model, tensors, like, directory)
     chat = save_tokenizer(tokenizer, directory, options)
     with _written(directory / GENERATION_FILE):
         _save_generation(model, chat, directory / GENERATION_FILE)
@@ -56,24 +61,33 @@ def save_policy(
             (directory / CARD_FILE).write_text(model_card(options, played), encoding="utf-8")
 
 
-def _save_weights(model: Any, tensors: Mapping[str, Tensor], directory: Path) -> None:
+def _save_weights(model: Any, tensors: Mapping[str, Tensor], like: Mapping[str, Tensor], directory: Path) -> None:
+    from huggingface_hub import split_torch_state_dict_into_shards
+    from safetensors.torch import save_file
     from transformers import GenerationConfig
 
-    with _written(directory / "config.json"):
-        model.config.save_pretrained(directory)
     own = model.generation_config
     model.generation_config = GenerationConfig()  # Its own is copied as it is, and not judged.
     try:
-        with _written(directory / "model.safetensors"), no_bars_for(directory):
-            model.save_pretrained(directory, state_dict=dict(tensors), max_shard_size="5GB")
-            for file in weight_files(directory):
-                follow_umask(file)
+        with _written(directory / "config.json"), no_bars_for(directory):
+            model.save_pretrained(directory, state_dict={})
     finally:
         model.generation_config = own
+    files = split_torch_state_dict_into_shards(
+        dict(like), filename_pattern="model{suffix}.safetensors", max_shard_size=MAX_FILE_SIZE
+    )
+    for file, names in files.filename_to_tensors.items():
+        with _written(directory / file):
+            held = {name: tensors[name].detach().cpu().contiguous() for name in names}
+            save_file(held, directory / file, {"format": "pt"})
+            follow_umask(directory / file)
+    if files.is_sharded:
+        with _written(directory / INDEX_FILE):
+            index = {"metadata": files.metadata, "weight_map": files.tensor_to_filename}
+            (directory / INDEX_FILE).write_text(json.dumps(index, indent=2))
 
 
 def _save_generation(model: Any, chat: ChatFormat | None, file: Path) -> None:
-    """The model's own, whatever stands in it, with the tokens that end a reply."""
     from transformers import GenerationConfig
 
     config = copy.deepcopy(model.generation_config or GenerationConfig())

@@ -347,7 +347,6 @@ def code_problem(directory: Path) -> str | None:
 
 
 def _entries(value: Any) -> Iterator[tuple[str, Any]]:
-    """Every key with its value, at any depth."""
     if isinstance(value, dict):
         for key, item in value.items():
             yield str(key), item

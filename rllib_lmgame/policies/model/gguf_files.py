@@ -125,7 +125,6 @@ def _file_of(package: str, name: str) -> Path | None:
 
 
 def cache_directory() -> Path:
-    """Where converted models are kept."""
     return own_cache() / "models"
 
 
@@ -184,7 +183,6 @@ def _make(model: PretrainedModel, target: Path) -> None:
 
 
 def _convert(file: Path, directory: Path) -> None:
-    """Write configuration, float32 weights and tokenizer into an empty ``directory``."""
     import torch
     from gguf import GGUFReader
     from transformers import AutoConfig, AutoModelForCausalLM

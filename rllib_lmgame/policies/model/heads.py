@@ -97,7 +97,6 @@ def token_logprobs(
 
 
 def _filled(x: Tensor, size: int) -> Tensor:
-    """``x`` with at least ``size`` rows."""
     return x if len(x) >= size else torch.cat([x, x[:1].expand(size - len(x), *x.shape[1:])])
 
 
@@ -386,7 +385,6 @@ class PlayedValues:
         self.to(device)
 
     def to(self, device: torch.device | str) -> None:
-        """Move them to a device."""
         for module in (self._heads, self.backbone):
             if module is not None:
                 module.to(device)
@@ -398,7 +396,6 @@ class PlayedValues:
 
 
 def has_backbone(values: Mapping[str, Any]) -> bool:
-    """Whether action values have a backbone of their own."""
     return any(name.startswith(PREFIX + _BACKBONE) for name in values)
 
 
@@ -433,7 +430,6 @@ def load_values(directory: str | Path) -> dict[str, Tensor]:
 
 
 def _of_tokens(head: Layers, hidden: Tensor, tokens: Tensor, chunks: int) -> tuple[Tensor, Tensor]:
-    """Value of each token and its log-probability among all, float32 ``[A]`` each."""
     if not len(tokens):
         return _chosen(head, hidden, tokens)
     recompute = chunks > 1 and torch.is_grad_enabled()

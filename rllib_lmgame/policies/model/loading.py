@@ -14,6 +14,7 @@ import logging
 import math
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
@@ -25,11 +26,13 @@ from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.text import first_line
 from rllib_lmgame.policies.model.attention import FLASH, PACKED, Layout, PackedRows, lay_out, register
 from rllib_lmgame.policies.model.heads import backbone_of, logit_transform
+from rllib_lmgame.policies.model.router_replay import replays
 from rllib_lmgame.telemetry.quiet import no_bars_for
 
 logger = logging.getLogger(__name__)
 
 MODEL = "language_model.model"
+NO_REPLAY = "its routers cannot take the experts that an engine chose, so log-probabilities differ from the engine's"
 
 
 class IncompleteModelError(ValueError):
@@ -59,6 +62,30 @@ def whole_model(directory: str, **arguments: Any) -> Any:
     return model
 
 
+def empty_model(directory: str, config: Any, **arguments: Any) -> Any:
+    """As :func:`whole_model`, without weights: parameters are on the meta device, buffers as the model makes them."""
+    from transformers import AutoModelForCausalLM, GenerationConfig
+    from transformers.initialization import no_init_weights
+
+    register = nn.Module.register_parameter
+
+    def register_on_meta(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
+        register(module, name, parameter)
+        if parameter is not None:
+            module._parameters[name] = nn.Parameter(parameter.detach().to("meta"), parameter.requires_grad)
+
+    nn.Module.register_parameter = register_on_meta  # type: ignore[method-assign]
+    try:
+        with no_init_weights():
+            model = AutoModelForCausalLM.from_config(config, **arguments)
+    finally:
+        nn.Module.register_parameter = register  # type: ignore[method-assign]
+    model.tie_weights()
+    with suppress(OSError):  # It has none.
+        model.generation_config = GenerationConfig.from_pretrained(directory)
+    return model.eval()
+
+
 LENGTHS = (7, 7, 12)
 """Of the rows that are tried; as in every pack, short ones first."""
 BRANCHES = ((3, 4), (3, 3), (3, 3), (4, 4), (6, -1))
@@ -81,6 +108,7 @@ class Packing:
         shares: Rows may continue others in a pack, so that a prompt of several is computed once.
         error: Why they may not.
         repeats: Attention then repeats the keys and values of what is shared.
+        replays: Routers take the experts that an engine chose; ``None``: there are no experts.
     """
 
     layout: Layout = Layout.ALONE
@@ -88,6 +116,7 @@ class Packing:
     shares: bool = False
     error: str = ""
     repeats: bool = False
+    replays: bool | None = None
 
     @property
     def fits(self) -> bool:
@@ -118,8 +147,10 @@ def _tried(config: Any) -> Packing:
         try:
             model = random_init_copy(config)
         except Exception as error:  # A configuration of others fails in many ways.
-            return Packing(reason=f"whether rows stay apart could not be tried: {first_line(error)}")
-        return _compared(model)
+            experts = getattr(_text_config(config), "num_experts_per_tok", None)
+            reason = f"whether rows stay apart could not be tried: {first_line(error)}"
+            return Packing(reason=reason, replays=False if experts else None)
+        return replace(_compared(model), replays=replays(model, torch.arange(LENGTHS[-1])))
 
 
 def _compared(model: nn.Module) -> Packing:
@@ -187,7 +218,6 @@ def _shared(model: Any, packed: Any) -> Packing:
 
 
 def _through_backbone(model: Any, rows: Sequence[Tensor], layout: Layout) -> list[Tensor]:
-    """Log-probabilities ``[length, vocabulary]`` of each row, as the learner computes them."""
     bounds = torch.tensor([0, *map(len, rows)]).cumsum(0)
     positions = torch.cat([torch.arange(len(row)) for row in rows])
     laid, arguments = lay_out(torch.cat(list(rows)), positions, bounds, layout)
@@ -299,7 +329,6 @@ def _num_layers(values: dict[str, Any]) -> int:
 
 
 def _shrunk(values: dict[str, Any], share: Fraction, layers: int) -> dict[str, Any]:
-    """The fields of a configuration, with fewer layers, narrower ones and few tokens."""
     count, small = _num_layers(values), {}
     for name, value in values.items():
         if isinstance(value, dict) and "model_type" in value:
@@ -329,10 +358,10 @@ def _shrunk_number(name: str, value: int, share: Fraction, layers: int) -> int:
 
 
 def load_language_model(
-    model_dir: str, dtype: torch.dtype, attention: str, *, trust_remote_code: bool = False
+    model_dir: str, dtype: torch.dtype, attention: str, *, trust_remote_code: bool = False, empty: bool = False
 ) -> tuple[Any, Packing]:
     """An ``AutoModelForCausalLM`` with dropout and noise off and attention packed where that is right, and how rows go
-    through it.
+    through it. ``empty``: as :func:`empty_model`.
 
     Raises: ConfigError: no such model, of a kind that cannot be trained here, or weights are missing.
     """
@@ -343,7 +372,7 @@ def load_language_model(
         config = AutoConfig.from_pretrained(model_dir, trust_remote_code=trust_remote_code)
         packing = packing_of(config)
         _silence(config)
-        model = whole_model(
+        model = (empty_model if empty else whole_model)(
             model_dir,
             config=config,
             dtype=dtype,
@@ -363,6 +392,8 @@ def load_language_model(
         logger.warning("%s: %s", model_dir, what)
     elif not packing.shares:
         logger.warning("%s: a prompt of several rows is computed for each: %s", model_dir, packing.error)
+    if packing.replays is False:
+        logger.warning("%s: %s", model_dir, NO_REPLAY)
     return model, packing
 
 

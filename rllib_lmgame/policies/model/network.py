@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.text import first_line
 from rllib_lmgame.policies.model.adapters import Adapters, adapter_header
 from rllib_lmgame.policies.model.attention import (
     CHECKPOINTING,
@@ -22,7 +24,7 @@ from rllib_lmgame.policies.model.attention import (
     resolve_implementation,
 )
 from rllib_lmgame.policies.model.export import Played, save_policy
-from rllib_lmgame.policies.model.files import tokenizer_source
+from rllib_lmgame.policies.model.files import tokenizer_source, weight_files
 from rllib_lmgame.policies.model.heads import (
     ActionValues,
     Allowed,
@@ -33,7 +35,14 @@ from rllib_lmgame.policies.model.heads import (
     token_logprobs,
 )
 from rllib_lmgame.policies.model.last_layer import prunable, prune_last_layer, select
-from rllib_lmgame.policies.model.loading import IncompleteModelError, fix_rope, load_language_model, whole_model
+from rllib_lmgame.policies.model.loading import (
+    MODEL,
+    IncompleteModelError,
+    fix_rope,
+    load_language_model,
+    whole_model,
+)
+from rllib_lmgame.policies.model.router_replay import replay_in
 from rllib_lmgame.policies.options import LanguageModelOptions, LoraOptions
 
 _DTYPES = {"auto": torch.float32, "float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -60,12 +69,14 @@ class PolicyNetwork(nn.Module):
         action_values: Which values of tokens it has beside it (``heads``, ``state``, ``targets``, ``q_init``), and
             ``beta``, what they count where it plays.
         reference: Whether adapters have others beside them that the KL penalty compares with.
+        empty: The weights are left on the meta device until :meth:`fill`.
 
     Attributes:
         version: Number of updates the weights have had; what the sampler tags tokens with.
         layout: How the rows of a batch lie in a pass; if each needs one of its own, a batch holds one row.
         shares: A row may continue another one, so that the prompt of several is computed once.
         repeats: Keys and values of what is shared are then repeated for each row.
+        replays: Routers take the experts that a batch names.
         prunes: The last layer may be computed only at positions that are read, if the batch suits it.
         sharded: An engine spreads the weights over learners; states then carry the version alone.
         value_backbone: The value function's own (``value_model: separate``), else ``None``.
@@ -91,6 +102,7 @@ class PolicyNetwork(nn.Module):
         critic: bool = True,
         action_values: Mapping[str, Any] | None = None,
         reference: bool = False,
+        empty: bool = False,
     ) -> None:
         """Load the model; arguments as the class has them.
 
@@ -103,7 +115,7 @@ class PolicyNetwork(nn.Module):
         dtype = computed if options.lora is not None else _DTYPES[options.dtype]
         self.attention = resolve_implementation(options.attn_implementation, computed, on_gpu)
         self.language_model, packing = load_language_model(
-            model_dir, dtype, self.attention, trust_remote_code=options.trust_remote_code
+            model_dir, dtype, self.attention, trust_remote_code=options.trust_remote_code, empty=empty
         )
         self.layout, self.shares = packing.layout, packing.shares
         self.repeats = packing.repeats or self.attention != PACKED or on_gpu
@@ -119,6 +131,9 @@ class PolicyNetwork(nn.Module):
         backbone = backbone_of(self.language_model)
         self.value_backbone = copy.deepcopy(backbone) if separate else None
         backbones = [backbone] + ([self.value_backbone] if separate else [])
+        self.replays = packing.replays is True
+        if self.replays:  # A value function's own backbone routes as it likes.
+            replay_in(self.language_model)
         self.prunes = self.layout is Layout.PACKED and self.attention == PACKED and prunable(backbone)
         for backbone in backbones if self.prunes else ():
             prune_last_layer(backbone)
@@ -137,9 +152,60 @@ class PolicyNetwork(nn.Module):
         self._logit_transform = logit_transform(self.language_model.config)
 
     def _apply(self, fn: Any, recurse: bool = True) -> PolicyNetwork:
-        """Also on another device, policies on one base hold it once, at no time twice."""
-        super()._apply(fn if self.adapters is None else self.adapters.held_once(fn), recurse)
+        """Also on another device, policies on one base hold it once, at no time twice; what is empty stays so."""
+        moved = fn if self.adapters is None else self.adapters.held_once(fn)
+        super()._apply(lambda tensor: tensor if tensor.is_meta else moved(tensor), recurse)
         return self
+
+    @property
+    def empty(self) -> bool:
+        """Whether it was made without weights and has none yet."""
+        return any(parameter.is_meta for parameter in self.parameters())
+
+    def checkpoint_reader(self) -> Callable[[str], Tensor]:
+        """What :meth:`fill` reads weights with. Raises: ConfigError: they cannot be read, or some are missing."""
+        from huggingface_hub import snapshot_download
+        from safetensors import safe_open
+
+        directory = self.model_dir
+        try:
+            if not os.path.isdir(directory):
+                directory = snapshot_download(directory, allow_patterns=["*.safetensors", "*.json"])
+            files = [safe_open(str(file), "pt") for file in weight_files(Path(directory))]
+        except Exception as error:  # A damaged file, or a hub that does not answer, fails in many ways.
+            raise ConfigError(MODEL, f"{directory!r} could not be read: {first_line(error)}") from error
+        there = {name: file for file in files for name in file.keys()}  # noqa: SIM118
+        missing = [name for part in self._checkpoint_parts for name in part.shapes if name not in there]
+        if missing:
+            raise ConfigError(MODEL, f"{directory!r} lacks {len(missing)} weights, among them {missing[0]!r}")
+        return lambda name: there[name].get_tensor(name)
+
+    @torch.no_grad()
+    def fill(
+        self, read: Callable[[str], Tensor] | None, dtype: torch.dtype, device: torch.device
+    ) -> Iterator[list[nn.Parameter]]:
+        """Give an ``empty`` network the weights of a checkpoint, part by part: yields the parameters of each part once
+        they are there, which may be spread over learners before the next ones come. ``None`` leaves them to chance.
+        """
+        own, backbone = unique_state(self.language_model), backbone_of(self.language_model)
+        parameters = dict(self.language_model.named_parameters())
+        copies: dict[int, nn.Parameter] = {}
+        if self.value_backbone is not None:
+            pairs = zip(backbone.parameters(), self.value_backbone.parameters(), strict=True)
+            copies = {id(parameter): copied for parameter, copied in pairs}
+        for part in self._checkpoint_parts:
+            there = {name: parameters[name] for name in part.names if name in parameters}
+            for name, parameter in there.items():
+                _make_real(parameter, torch.empty(parameter.shape, dtype=dtype, device=device))
+                own[name] = parameter.detach()
+            if read is not None:
+                load_checkpoint_tensors(self.language_model, (part,), own, {name: read(name) for name in part.shapes})
+            more = {copies[id(p)]: p for p in there.values() if id(p) in copies}
+            for copied, parameter in more.items():
+                _make_real(copied, parameter.detach().clone())
+            for name in there:
+                del own[name]
+            yield [*there.values(), *more]
 
     def recompute_activations(self) -> None:
         """Keep only the layers' inputs for the backward pass, and compute the rest again there."""
@@ -157,6 +223,7 @@ class PolicyNetwork(nn.Module):
                 the value function is differentiated). Numbers: ``temperature`` (1.0), ``head_chunks`` (1);
                 ``temperatures`` float32 ``[A]`` go before the former where they are no NaN. With ``with_observed``
                 (False) also ``observed_index`` and ``observed_ids`` int64 ``[O]``, in ``observed_chunks``.
+                ``routed_experts`` ``[T, layers, k]`` or empty.
 
         Returns: ``logprobs`` ``[A]``, ``entropy`` ``[A]``, and with a value function ``values`` ``[A]``,
         ``bootstrap_values`` ``[B]``, ``value_features`` ``[A, h]`` (what the value head's last layer reads), with
@@ -192,6 +259,10 @@ class PolicyNetwork(nn.Module):
         read = read if read.shape[0] else read.new_zeros(1)
         ids, parents = batch["input_ids"], batch.get("parents")
         rows, arguments = lay_out(ids, batch["position_ids"], batch["cu_seqlens"], self.layout, parents)
+        routes = batch.get("routed_experts")
+        if self.replays and routes is not None and routes.shape[0]:
+            rows.routes = torch.full((arguments["input_ids"].numel(), *routes.shape[1:]), 2**16 - 1, device=ids.device)
+            rows.routes[rows.place(torch.arange(len(ids), device=ids.device))] = routes.long()
         pruned = self.prunes and 2 * read.shape[0] <= ids.shape[0]
         if not pruned or (rows.prefix_tree is not None and ids.device.type != "cpu"):
             return _BackboneInputs(arguments, rows, rows.place(read))
@@ -201,7 +272,6 @@ class PolicyNetwork(nn.Module):
 
     @staticmethod
     def _hidden(backbone: nn.Module, inputs: _BackboneInputs) -> Tensor:
-        """Final hidden states ``[A + B + O, width]`` at positions that are read (if none, one arbitrary state)."""
         with inputs.rows:
             return backbone(**inputs.arguments).last_hidden_state.flatten(0, 1).index_select(0, inputs.read)
 
@@ -236,7 +306,6 @@ class PolicyNetwork(nn.Module):
         return found[:count]
 
     def _value_states(self, hidden: Tensor, inputs: _BackboneInputs) -> Tensor:
-        """The hidden states that values are read from."""
         if self.value_backbone is not None:
             return self._hidden(self.value_backbone, inputs)
         return hidden.detach() if self.options.freeze_backbone_for_value else hidden
@@ -294,16 +363,20 @@ class PolicyNetwork(nn.Module):
 
     def as_checkpoint(self, state: Mapping[str, Tensor], device: torch.device | None = None) -> Mapping[str, Tensor]:
         """A complete :meth:`hf_state` by the names of the model's checkpoint, as engines take it (on ``device``)."""
-        return self._checkpoint(self.merged(state), device)
-
-    def like_checkpoint(self, state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        """Tensors of the names, order and sizes of :meth:`as_checkpoint`, without the adapters' work."""
-        return self._checkpoint(state if self.adapters is None else self.adapters.merged(state).bases())
-
-    def _checkpoint(self, state: Mapping[str, Tensor], device: torch.device | None = None) -> Mapping[str, Tensor]:
-        tensors = CheckpointTensors(self.language_model, self._checkpoint_parts, state, device)
-        values = self.played_values()
+        tensors, values = self._checkpoint(self.merged(state), device), self.played_values()
         return {**tensors, **values} if values else tensors
+
+    def like_checkpoint(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Tensors of the names, order and sizes of :meth:`as_checkpoint`, without its work: on the meta device."""
+        return {**self._like(state), **self.played_values()}
+
+    def _like(self, state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        tensors: Mapping[str, Tensor] = getattr(state, "like", state)  # Of tensors that are made when they are read.
+        merged = tensors if self.adapters is None else self.adapters.merged(tensors).bases()
+        return self._checkpoint({name: tensor.to("meta") for name, tensor in merged.items()})
+
+    def _checkpoint(self, state: Mapping[str, Tensor], device: torch.device | None = None) -> CheckpointTensors:
+        return CheckpointTensors(self.language_model, self._checkpoint_parts, state, device)
 
     def load_hf_state(self, state: Mapping[str, Any]) -> None:
         with torch.no_grad():
@@ -317,15 +390,19 @@ class PolicyNetwork(nn.Module):
 
         ``state`` replaces the model's own tensors (gathered, averaged). Raises: CheckpointError: naming the file.
         """
-        directory = Path(directory)
-        whole = self.merged(state or self.hf_state())
-        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in whole.items()}
-        source = tokenizer_source(self.options, self.model_dir)
-        save_policy(self.language_model, tensors, directory, tokenizer=source, options=self.options, played=played)
+        directory, state = Path(directory), state or self.hf_state()
+        tensors, like = self._checkpoint(self.merged(state)), self._like(state)
+        source, options = tokenizer_source(self.options, self.model_dir), self.options
+        save_policy(self.language_model, tensors, like, directory, tokenizer=source, options=options, played=played)
         values = self.played_values()
         if values:
             save_values(values, directory)
         return directory
+
+
+def _make_real(parameter: nn.Parameter, values: Tensor) -> None:
+    """Give a parameter on the meta device ``values``; whoever holds the parameter sees them."""
+    torch.utils.swap_tensors(parameter, nn.Parameter(values, parameter.requires_grad))
 
 
 def _temperature(batch: Mapping[str, Any]) -> float | Tensor:

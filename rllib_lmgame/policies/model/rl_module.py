@@ -19,7 +19,7 @@ from rllib_lmgame.policies.options import LanguageModelOptions
 VERSION = "version"
 """Key of the policy version in a module's state; the only one in an inference-only state."""
 
-KINDS = ("on_gpu", "critic", "action_values", "reference")
+KINDS = ("on_gpu", "critic", "action_values", "reference", "empty")
 """Other keys of a ``model_config`` than ``options`` and ``model_dir``."""
 
 BASE = "base"
@@ -75,7 +75,6 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI, PolicyNetwork):
         return {VERSION: self.version, **base, **{name: _to_numpy(t) for name, t in self._own_state().items()}}
 
     def _own_state(self) -> dict[str, Tensor]:
-        """What a state holds."""
         if self.adapters is None:
             return unique_state(self)
         return {name: p.detach() for name, p in self.named_parameters() if p.requires_grad}

@@ -87,13 +87,6 @@ class TicTacToe(TextAECGame):
         moves = best_moves(self._cells, agent)
         return str(self.expert_random.choice(moves) + 1) if moves else None
 
-    def shown(self, cells: str) -> str:
-        """What :meth:`observe` gives the player to move on a board, if no reply was invalid."""
-        first = len(empty_cells(cells)) > len(CELLS) - len(self.seats)
-        return self._composed(
-            first, (board_text(cells, to_move(cells), self.options.numbered_marks),), empty_cells(cells)
-        )
-
 
 def to_move(cells: str) -> str:
     """``X`` or ``O``."""
