@@ -63,8 +63,8 @@ class Engine(Group):
         check_call(cls, self.implementation, key, takes, None, None, **made_of)
         return cls
 
-    def returns_routes(self, options: InferenceOptions, constrained: bool = False) -> bool:
-        """Whether it tells the experts of each token, also if replies are ``constrained`` to legal moves."""
+    def returns_routes(self, options: InferenceOptions) -> bool:
+        """Whether it tells the experts of each token."""
         return False
 
     def variables(self, options: InferenceOptions) -> dict[str, str]:
@@ -84,10 +84,9 @@ class VLLM(Engine):
     copies_tied_head = True
     process_mib = 1200.0
 
-    def returns_routes(self, options: InferenceOptions, constrained: bool = False) -> bool:
+    def returns_routes(self, options: InferenceOptions) -> bool:
         """Its present runner does, of what its prefix cache holds."""
-        present = self.variables(options).get("VLLM_USE_V2_MODEL_RUNNER") != "0"
-        return present and options.enable_prefix_caching and not constrained
+        return options.enable_prefix_caching and "VLLM_USE_V2_MODEL_RUNNER" not in self.variables(options)
 
     def variables(self, options: InferenceOptions) -> dict[str, str]:
         values = super().variables(options) | {
@@ -115,7 +114,7 @@ class Transformers(Engine):
     plays_values = True
     plays_value_backbone = True
 
-    def returns_routes(self, options: InferenceOptions, constrained: bool = False) -> bool:
+    def returns_routes(self, options: InferenceOptions) -> bool:
         return True
 
 

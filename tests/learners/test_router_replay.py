@@ -232,6 +232,7 @@ class TellingCore(VLLMCore):
         runner, plain = worker.model_runner, self._client.get_output
         if not runner.model_config.is_moe:
             return
+        self._experts = runner.model_config.get_num_experts()
         capturer = capturing.RoutedExpertsCapturer(4096, runner.vllm_config)
         capturing.bind_routed_experts_capturer(runner.get_model(), capturer)
 

@@ -135,15 +135,15 @@ def _memory_lines(experiment: CheckedExperiment) -> list[str]:
 
 def limits(config: Any, policy: str, shape: memory.ModelShape) -> Iterator[str]:
     """What training of a policy's model does not do."""
-    row, inference = longest_row(config, policy), config.run.inference
+    row = longest_row(config, policy)
+    inference = config.run.inference.constrained(config.run.text_rollouts.constrained_decoding)
     if row > LONG_ROW:
         yield f"a row of up to {row:,} tokens is computed on one GPU: there is no context parallelism"
     mixture = getattr(shape.config and shape.config.get_text_config(), "num_experts_per_tok", None)
     routing = packing_of(shape.config).replays if mixture else None
     if routing is False:
         yield NO_REPLAY
-    told = inference.engine.returns_routes(inference, config.run.text_rollouts.constrained_decoding)
-    if routing and not (inference.router_replay and told):
+    if routing and not (inference.router_replay and inference.engine.returns_routes(inference)):
         yield "learners choose experts themselves: these engines, as they are set, do not tell theirs (router_replay)"
 
 

@@ -91,15 +91,15 @@ def file_of(check: Check, gpus: bool, model: str | None) -> dict[str, Any]:
         "entropy_coeff": 0.01,  # A gradient also where all replies earn the same.
         **({"num_learners": 1, "num_gpus_per_learner": 0.6} if gpus else {"num_learners": 0}),
     }
-    changes = {**check.changes, **(check.on_gpus if gpus else {})}
-    experiment = {
-        "run": changes.pop("run", "LMGamePPO"),
-        "env": changes.pop("env", "lmgame/FrozenLake-v0"),
+    experiment: dict[str, Any] = {
+        "run": "LMGamePPO",
+        "env": "lmgame/FrozenLake-v0",
         "stop": {"training_iteration": ITERATIONS},
         "checkpoint_config": {"checkpoint_at_end": check.resumes},
     }
-    for key, value in changes.items():
-        config[key] = {**config.get(key, {}), **value} if isinstance(value, dict) else value
+    for key, value in [*check.changes.items(), *(check.on_gpus if gpus else {}).items()]:
+        section = experiment if key in experiment else config
+        section[key] = {**section.get(key, {}), **value} if isinstance(value, dict) else value
     return {"selftest": {**experiment, "config": config}}
 
 
@@ -132,8 +132,16 @@ class Peaks:
             return cls(2 * size**3 / seconds(lambda: wide @ wide), long.nbytes / seconds(lambda: long.sum()))
 
 
-def judged(results: Sequence[dict[str, Any]], gpus: bool, model: str | None, peaks: Peaks | None) -> list[Measured]:
+def judged(
+    results: Sequence[dict[str, Any]],
+    gpus: bool,
+    model: str | None,
+    peaks: Peaks | None = None,
+    weights: tuple[int, int] | None = None,
+) -> list[Measured]:
     """What the iterations of a run say: the gap before and after pushes, times, and how near they come to ``peaks``.
+
+    ``weights``: how many of them are trained, and how many are not.
 
     Sampler and learner may differ by rounding and nothing more, in nats per token on average. On a CPU float32 and
     bfloat16 are 0.04 apart for :data:`LARGER` with random weights; trained ones differ less.
@@ -157,8 +165,8 @@ def judged(results: Sequence[dict[str, Any]], gpus: bool, model: str | None, pea
         Measured("push", number(result["timers"], "weight_sync_s"), "s"),
         Measured("iteration", number(result, "time_this_iter_s"), "s"),
     ]
-    if peaks is not None and len(learners[-1]) == 1:
-        trained, frozen = (number(last, f"num_{which}_parameters") for which in ("trainable", "non_trainable"))
+    if peaks is not None and weights is not None:
+        trained, frozen = weights
         flops = (6 * trained + 4 * frozen) * number(last, "num_computed_tokens")
         steps = number(result["env_runners"], "turns_per_episode") * number(result["env_runners"], "tokens_per_turn")
         limit = flops / peaks.flops + steps * (trained + frozen) * (2 if gpus else 4) / peaks.bytes_per_s
@@ -173,7 +181,7 @@ def judged(results: Sequence[dict[str, Any]], gpus: bool, model: str | None, pea
 
 _WHOLE = {"num_gpus_per_engine": 1, "gpu_memory_utilization": 0.6}
 """An engine on a card of its own, which leaves one to the learner."""
-_BF16 = {"bf16": {"enabled": True}}
+_BF16 = {"deepspeed": {"bf16": {"enabled": True}}, "language_model": {"dtype": "bfloat16"}}
 _ADAPTERS, _ZERO = "LoRA by GRPO: adapters pushed to the engine", "two learners by ZeRO stage 3"
 _SDPA = "PPO, the learner's attention by SDPA, with shared prompts"
 _DEEPSPEED = "PPO by DeepSpeed (ZeRO 2) with recomputation and a KL reference; a checkpoint, and on from it"
@@ -193,27 +201,20 @@ CHECKS = (  # In the order of what settles most, should somebody have minutes on
         },
         on_cpu=_DEEPSPEED,
         packages=("vllm", "deepspeed"),
-        on_gpus={
-            "deepspeed": {"zero_optimization": {"stage": 2}, **_BF16},
-            "language_model": {"gradient_checkpointing": True, "dtype": "bfloat16"},
-            "inference": {"weight_transport": "ipc", "sleep_during_update": True},
-        },
+        on_gpus=_BF16 | {"inference": {"weight_transport": "ipc", "sleep_during_update": True}},
         resumes=True,
     ),
     Check(
         "two-engines",
         "two policies that play each other, their two engines on one card",
         {
-            "env": "lmgame/NegotiationOpen-v0",
-            "env_config": {"split": "train"},
-            "policies": {"opener": {}, "answerer": {}},
-            "policy_mapping_fn": {"first": "opener", "second": "answerer"},
-            "language_model": {"context_length": 1024},
+            "env": "lmgame/IteratedPrisonersDilemma-v0",
+            "policies": ["row", "column"],
+            "policy_mapping_fn": "per_role",
         },
         on_cpu="two policies that play each other, each with an engine",
         on_gpus={
             "inference": {"num_gpus_per_engine": 0.2, "gpu_memory_utilization": 0.18},
-            "language_model": {"context_length": 2048},
         },
     ),
     Check(
@@ -221,10 +222,7 @@ CHECKS = (  # In the order of what settles most, should somebody have minutes on
         "PPO by DeepSpeed (ZeRO 2) with the optimizer on the host",
         {"deepspeed": {"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}}}},
         packages=("vllm", "deepspeed"),
-        on_gpus={
-            "deepspeed": {"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}}, **_BF16},
-            "language_model": {"dtype": "bfloat16"},
-        },
+        on_gpus=_BF16,
     ),
     Check("training", "PPO, weights through the object store: gap and speeds", on_cpu="PPO: gap and speeds"),
     Check(
@@ -259,10 +257,7 @@ CHECKS = (  # In the order of what settles most, should somebody have minutes on
         on_cpu=f"{_ZERO} over gloo",
         gpus=2,
         packages=("vllm", "deepspeed"),
-        on_gpus={
-            "deepspeed": {"zero_optimization": {"stage": 3}, **_BF16},
-            "language_model": {"dtype": "bfloat16"},
-        },
+        on_gpus=_BF16,
     ),
     Check(
         "tensor-parallel",

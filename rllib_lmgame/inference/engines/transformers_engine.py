@@ -6,6 +6,7 @@ advance one token per step. There is no prefix cache.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
@@ -374,11 +375,11 @@ class TransformersCore(Core):
                 every = torch.arange(len(rows), device=self._device)
                 caches = (self._cache, self._value_cache)
                 return self._sample(rows, self._valued(self._values, inputs, every, self._tensor(counts - 1), caches))
-            with PackedRows(torch.tensor([0, ids.size])) as step:
-                if self._routes is not None:
+            with contextlib.nullcontext() if self._routes is None else PackedRows(torch.tensor([0, ids.size])) as step:
+                if step is not None and self._routes is not None:
                     step.routes, step.notes_routes = self._tensor(np.full((ids.size, *self._routes), 2**16 - 1)), True
                 output = self._model(**inputs, past_key_values=self._cache, logits_to_keep=self._tensor(last))
-            if step.routes is not None:
+            if step is not None and step.routes is not None:
                 told = step.routes.view(*ids.shape, *step.routes.shape[1:]).cpu().numpy().astype(self._route_dtype)
                 for running, tokens, count in zip(rows, told, counts, strict=True):
                     running.routes.append(tokens[:count])

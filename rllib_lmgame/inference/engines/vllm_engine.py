@@ -111,6 +111,7 @@ class VLLMCore(Core):
     def add(self, request: GenerationRequest) -> None:
         from vllm.v1.engine import EngineCoreRequest
 
+        first = request.routes_from if self._experts else None
         if request.scored is not None:
             from vllm import SamplingParams
 
@@ -119,14 +120,13 @@ class VLLMCore(Core):
             self._scored[request.request_id] = request.scored
         else:
             params = self._params(replace(request.sampling, seed=None, stop_strings=(), reasoning=()))
-            if request.sampling.seed is not None or request.choices is not None or request.routes_from is not None:
+            if request.sampling.seed is not None or request.choices is not None or first is not None:
                 params = _personal(params, request)
         ids = [*request.prompt_ids, *(request.scored or ())]
         adapter, salt = self._adapters.get(request.adapter), str(self.loads.get(request.adapter, 0))
         self._client.add_request(
             EngineCoreRequest(request.request_id, ids, None, params, None, 0.0, adapter, salt, None)
         )
-        first = request.routes_from
         self._running[request.request_id] = ([], [], [], 0 if first is None else len(request.prompt_ids) - first)
         if request.sampling.stop_strings and request.scored is None:
             self._by_text[request.request_id] = request.sampling
