@@ -18,6 +18,7 @@ REFUSED = [
     ("Sokoban", {"moves": ["a", "b", "c", "A"]}, "moves", "four different words"),
     ("Sokoban", {"numbered_cells": True, "show_grid": False}, "numbered_cells", "show_grid"),
     ("Sokoban", {"invalid_action_penalty": float("nan")}, "invalid_action_penalty", "finite"),
+    ("Sokoban", {"generator": "gym_sokoban", "dim_room": [4, 5], "min_distance": 9}, "min_distance", "lower it"),
     ("TicTacToe", {"max_invalid_actions": None}, "max_invalid_actions", ""),
     ("FrozenLake", {"size": 10, "frozen_probability": 0.1}, "frozen_probability", ""),
     ("FrozenLake", {"frozen_probability": 1.0, "split": "test"}, "split", ""),

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from rllib_lmgame.envs.games.grids.sokoban import Sokoban
-from rllib_lmgame.envs.games.grids.sokoban_rooms import Distances, Level, carve, directions, inner_cells, move
+from rllib_lmgame.envs.games.grids.sokoban_rooms import Distances, Level, bits, carve, directions, inner_cells, move
+from rllib_lmgame.envs.games.grids.sokoban_walks import pulled_apart, walked_room
 from tests.envs.begun import begun
 
 ONE_PUSH = ["######", "#P_X_#", "#____#", "#____#", "#__O_#", "######"]
@@ -146,11 +147,36 @@ def test_the_rules_are_those_of_gym_sokoban(config: dict) -> None:
     assert pushed > 150 and solved >= 50
 
 
-def gym_sokoban_at(room: str, num_boxes: int):
-    """The real engine with one of our rooms (it has no way to be given one, so its state is set)."""
+@pytest.mark.parametrize("boxes", [1, 2])
+def test_walked_rooms_and_starts_are_those_of_gym_sokoban(boxes: int) -> None:
+    theirs, found = gym_sokoban("room_utils"), []
+    for seed in range(40):
+        random.seed(seed)
+        room, rng = theirs.room_topology_generation((6, 6), 0.35, 20), random.Random(seed)
+        free = walked_room(rng, 6, 6)
+        assert [free >> cell & 1 for cell in range(36)] == room.ravel().tolist()
+        if free.bit_count() > boxes + 1:
+            player, *targets = rng.sample(bits(free), boxes + 1)
+            room.flat[[target.bit_length() - 1 for target in targets]] = 2
+            state = np.where(room == 2, 4, room)
+            state.flat[player.bit_length() - 1] = 5
+            drawn, score, _ = theirs.reverse_playing(state, room)
+            start = pulled_apart(free, sorted(targets), player, 6, 300)
+            masks = [sum(1 << int(cell) for cell in np.flatnonzero(kind)) for kind in (drawn % 5 > 2, drawn == 5)]
+            assert start == (tuple(masks) if score > 0 else None)
+            found.append(start)
+    assert sum(start is not None for start in found) >= 10
+
+
+def gym_sokoban(module: str):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        engine = pytest.importorskip("gym_sokoban.envs.sokoban_env").SokobanEnv
+        return pytest.importorskip(f"gym_sokoban.envs.{module}")
+
+
+def gym_sokoban_at(room: str, num_boxes: int):
+    """The real engine with one of our rooms (it has no way to be given one, so its state is set)."""
+    engine = gym_sokoban("sokoban_env").SokobanEnv
     rows = np.array([[int(char) for char in row] for row in room.splitlines()])
     env = engine(dim_room=rows.shape, num_boxes=num_boxes, reset=False)
     env.room_fixed = np.where(np.isin(rows, (2, 3, 6)), 2, np.where(rows == 0, 0, 1))

@@ -10,6 +10,7 @@ from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import option
 from rllib_lmgame.envs.contract.base import SEPARATOR, InvalidAction, TextGame, TextGameOptions, Variant
 from rllib_lmgame.envs.games.grids.sokoban_rooms import Distances, Level, bits, carve, directions, inner_cells, move
+from rllib_lmgame.envs.games.grids.sokoban_walks import pulled_apart, walked_room
 
 MAX_ROOMS_TRIED = 5_000
 MIN_FREE_SHARE = 0.4
@@ -45,9 +46,15 @@ class SokobanOptions(TextGameOptions):
         (6, 6), "Rows and columns of the room, border included (4 to 12 each, not both 4)."
     )
     num_boxes: int = option(1, "Boxes and targets.", ge=1, le=2)
+    generator: str = option(
+        "distance",
+        "Starts drawn uniformly by the distance to the solution, or rooms and starts as gym-sokoban draws them.",
+        choices=("distance", "gym_sokoban"),
+    )
+    search_depth: int = option(300, "Moves that the generator `gym_sokoban` walks backwards at most.", ge=2, le=1_000)
     min_distance: int = option(3, "Moves the shortest solution has at least.", ge=1)
     max_distance: int | None = option(
-        None, "Moves the shortest solution has at most; null is what the budget allows, 20 at most.", ge=1
+        None, "Moves the shortest solution has at most; null is what the budget allows (`distance`: 20 at most).", ge=1
     )
     show_grid: bool = option(
         True, "Show the room as rows of symbols; without it coordinates are shown, those of the walls inside included."
@@ -83,7 +90,9 @@ class Sokoban(TextGame):
     Levels: an own generator. A random walk carves the room. A breadth-first search backwards from the solved state
         gives the optimal distance of every state. The start is drawn uniformly over the distances from ``min_distance``
         to ``max_distance``, so every level can be solved within its budget. A reset of the default room takes well
-        below a millisecond.
+        below a millisecond. ``generator: gym_sokoban`` draws rooms as gym-sokoban does and keeps those that can be
+        solved within the budget. The levels of SCOUT (arXiv 2601.21754) are ``generator: gym_sokoban, search_depth:
+        100, min_distance: 1, max_turns: 25, max_actions: null``, with one and with two boxes on 6x6.
     Solver: optimal in moves.
     """
 
@@ -149,6 +158,8 @@ class Sokoban(TextGame):
         return self._boxes == self._targets
 
     def levels(self, rng: random.Random) -> Iterator[Level]:
+        if self.options.generator == "gym_sokoban":
+            yield from self._walked_levels(rng)
         while True:
             distances, targets = self._room(rng)
             last = len(distances.layers) - 1
@@ -227,7 +238,8 @@ class Sokoban(TextGame):
         """Most moves a level may need: what was asked for, within the budget."""
         chosen = self.options
         budget = self.moves_in_all
-        longest = min(budget, 20) if chosen.max_distance is None else chosen.max_distance
+        longest = budget if chosen.generator == "gym_sokoban" else min(budget, 20)
+        longest = longest if chosen.max_distance is None else chosen.max_distance
         if longest > budget:
             raise ConfigError(
                 "env_config.max_distance",
@@ -254,10 +266,31 @@ class Sokoban(TextGame):
             distances = Distances(free, targets, self._width)
             if distances.grow_to(self._max_distance) >= self.options.min_distance:
                 return distances, targets
-        raise ConfigError(
-            "env_config.min_distance",
-            f"no room of {self._height}x{self._width} has a solution of {self.options.min_distance} moves; lower it",
-        )
+        raise self._no_room()
+
+    def _walked_levels(self, rng: random.Random) -> Iterator[Level]:
+        """Levels of gym-sokoban's generator whose shortest solution has an allowed length."""
+        failed = 0
+        while failed < MAX_ROOMS_TRIED:
+            failed += 1
+            free = walked_room(rng, self._height, self._width)
+            if free.bit_count() <= self.options.num_boxes + 1:
+                continue
+            player, *targets = rng.sample(bits(free), self.options.num_boxes + 1)
+            start = pulled_apart(free, targets, player, self._width, self.options.search_depth)
+            if start is None:
+                continue
+            distances = Distances(free, sum(targets), self._width)
+            distances.grow_to(self._max_distance)
+            distance = distances.known(*start)
+            if distance is not None and distance >= self.options.min_distance:
+                failed, self._distances = 0, distances
+                yield Level(self._height, self._width, free, sum(targets), *start, distance)
+        raise self._no_room()
+
+    def _no_room(self) -> ConfigError:
+        room = f"no room of {self._height}x{self._width} has a solution of {self.options.min_distance}"
+        return ConfigError("env_config.min_distance", f"{room} to {self._max_distance} moves; lower it")
 
     def _check_vocabulary(self) -> None:
         symbols, moves = self.options.symbols, self.options.moves

@@ -128,6 +128,10 @@ class Distances:
             pass
         return len(self.layers) - 1
 
+    def known(self, boxes: int, player: int) -> int | None:
+        """Moves of the shortest solution from a state of the layers so far."""
+        return next((d for d, layer in enumerate(self.layers) if layer.get(boxes, 0) & player), None)
+
     def of(self, boxes: int, player: int) -> int | None:
         """Moves of the shortest solution from a state, or ``None`` if it cannot be solved."""
         distance = 0
