@@ -11,7 +11,9 @@ ALONE = [
     ("Sokoban", {}, 1000, 10.0),
     ("SokobanLarge", {}, 300, 10.0),
     ("SokobanTwoBoxes", {}, 300, 10.0),
+    ("Sokoban", {"generator": "gym_sokoban", "num_boxes": 2, "min_distance": 1, "max_actions": 25}, 300, 8.0),
     ("FrozenLake", {}, 1000, 1.0),
+    ("Bandit", {"split": "all"}, 300, 0.0),
     ("Blocksworld", {}, 1000, 5.0),
     *(
         ("Blocksworld", {"num_blocks": blocks, "observation": form, "split": "all"}, 60, 0.0)
@@ -48,6 +50,7 @@ QUICK = 20
 SLOW = [
     *(row for row in ALONE if row[2] > QUICK),
     ("TetrisFull", {}, 1000, 0.0),
+    ("2048", {"goal": 1024, "max_turns": 700}, 40, 100.0),
     ("CodeExecution", {}, 1000, 1.0),
     ("ToolUse", {}, 1000, 1.0),
     ("TextCraft", {}, 1000, 1.0),
