@@ -13,16 +13,16 @@ from rllib_lmgame.envs.contract.splits import TEST, TRAIN, VALIDATION
 PAIRS = {
     TRAIN: (
         *(("accountant", "gambler"), ("librarian", "stuntman"), ("postman", "pirate"), ("archivist", "smuggler")),
-        *(("dentist", "prospector"), ("clerk", "bullfighter"), ("baker", "bounty-hunter"), ("notary", "speculator")),
+        *(("dentist", "prospector"), ("clerk", "bullfighter"), ("baker", "raider"), ("notary", "speculator")),
         *(("pharmacist", "mercenary"), ("gardener", "acrobat"), ("tailor", "explorer"), ("teacher", "burglar")),
     ),
     VALIDATION: (
         *(("bookkeeper", "adventurer"), ("cashier", "daredevil")),
-        *(("nurse", "racing-driver"), ("optician", "astronaut")),
+        *(("nurse", "racer"), ("optician", "astronaut")),
     ),
     TEST: (
         *(("auditor", "outlaw"), ("receptionist", "skydiver"), ("proofreader", "spy"), ("typist", "privateer")),
-        *(("bookbinder", "mountaineer"), ("janitor", "treasure-hunter"), ("curator", "whaler"), ("plumber", "poacher")),
+        *(("bookbinder", "mountaineer"), ("janitor", "swindler"), ("curator", "whaler"), ("plumber", "poacher")),
     ),
 }
 """Safe and risky occupations by split; each occurs once."""
