@@ -14,6 +14,9 @@ ALONE = [
     ("Sokoban", {"generator": "gym_sokoban", "num_boxes": 2, "min_distance": 1, "max_actions": 25}, 300, 8.0),
     ("FrozenLake", {}, 1000, 1.0),
     ("Bandit", {"split": "all"}, 300, 0.0),
+    ("Sudoku", {}, 1000, 16.0),
+    ("SudokuLarge", {}, 300, 42.0),
+    ("RubiksCube", {"scramble": 11, "any_orientation": True, "max_turns": 11}, 100, 1.0),
     ("Blocksworld", {}, 1000, 5.0),
     *(
         ("Blocksworld", {"num_blocks": blocks, "observation": form, "split": "all"}, 60, 0.0)
