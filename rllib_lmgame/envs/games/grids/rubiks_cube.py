@@ -116,7 +116,8 @@ def recoloured(cube: str) -> str:
     it is held, is :data:`SOLVED`.
     """
     names = {cube[place]: SOLVED[place] for place in FIXED}
-    return cube.translate(str.maketrans(names | {OPPOSITE[old]: OPPOSITE[new] for old, new in names.items()}))
+    names |= {OPPOSITE[old]: OPPOSITE[new] for old, new in names.items()}
+    return cube.translate(str.maketrans("".join(names), "".join(names.values())))
 
 
 @cache
