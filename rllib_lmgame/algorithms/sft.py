@@ -99,8 +99,8 @@ class SupervisedStage:
 
     def objective(self, steps: int) -> SupervisedObjective:
         """What the learners minimise in so many optimizer steps."""
-        own = self.options
-        return SupervisedObjective(steps, own.lr, own.lr_warmup_steps, own.env_token_loss_weight)
+        own, share = self.options, min(1.0, self.steps / self.last_step)
+        return SupervisedObjective(steps, own.lr_after(share), own.lr_warmup_steps, own.env_token_loss_weight)
 
     def _validate_by_loss(self, name: str) -> None:
         if self.data is None or not self.data.validation:

@@ -61,8 +61,13 @@ def numerics(s: RunConfig, f: Any) -> Found:
     if half and not copies and (s.language_model.lora is None or s.language_model.dtype == "float16"):
         say = f"{s.language_model.dtype} weights lose small optimizer steps without float32 copies"
         yield Broken("language_model.dtype", f"{say}; use `auto`, or `deepspeed.bf16` or `deepspeed.fp16`")
-    if s.training.optimizer != "adamw" and s.deepspeed is not None:
-        yield Broken("training.optimizer", "must be adamw beside deepspeed, whose checkpoints hold AdamW's moments")
+    if s.deepspeed is not None and s.training.optimizer not in ("adamw", "muon"):
+        yield Broken(
+            "training.optimizer", "must be adamw or muon beside deepspeed, whose checkpoints hold their moments"
+        )
+    zero = s.deepspeed is not None and (copies or (s.deepspeed.get("zero_optimization") or {}).get("stage", 0))
+    if zero and s.training.optimizer == "muon":
+        yield Broken("training.optimizer", "`muon` needs whole matrices, which ZeRO divides: set stage 0 without bf16")
 
 
 def imitation(s: RunConfig, f: Any) -> Found:

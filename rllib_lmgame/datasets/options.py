@@ -62,6 +62,11 @@ class SupervisedOptions(Group):
     test_episodes: int = option(0, "Held-out test episodes before and after this stage, for the report.", ge=0, le=1e6)
     lr: float = option(2e-3, "Learning rate.", gt=0)
     lr_warmup_steps: int = option(50, "Optimizer steps of linear warm-up.", ge=0)
+    lr_scheduler_type: str = option(
+        "constant",
+        "`constant`; from one training iteration to the next `linear` or `cosine` fall to 0 at the last step.",
+        choices=("constant", "linear", "cosine"),
+    )
     env_token_loss_weight: float = option(
         0.0, "Weight of the mean cross-entropy of the game's text after the first prompt.", ge=0
     )
@@ -72,6 +77,11 @@ class SupervisedOptions(Group):
             return self.max_steps
         steps = max(1, math.ceil(self.epochs * conversations / self.episodes_per_step - 1e-9))
         return min(steps, self.max_steps) if "max_steps" in given(self) else steps
+
+    def lr_after(self, share: float) -> float:
+        """Learning rate after a ``share`` of all steps; its warm-up is not in it."""
+        left = {"constant": 1.0, "linear": 1.0 - share, "cosine": 0.5 + 0.5 * math.cos(math.pi * share)}
+        return self.lr * left[self.lr_scheduler_type]
 
 
 class DPOOptions(Group):

@@ -204,11 +204,13 @@ def test_guarded_optimizer_equals_clipping_and_adamw() -> None:
     torch.testing.assert_close(ours, theirs)
 
 
+@pytest.mark.parametrize("deepspeed", [None, {"zero_optimization": {"stage": 0}}])
 def test_muon_has_the_matrices_of_layers_and_adamw_the_rest(
-    make_learner: Any, make_episodes: Any, tmp_path: Path
+    deepspeed: Any, make_learner: Any, make_episodes: Any, tmp_path: Path
 ) -> None:
     """Against torch's own optimizers on the same gradients; moments go on from a checkpoint."""
     how = {"lr": 1e-2, "grad_clip": None, "training": {"optimizer": "muon", "weight_decay": 0.1}}
+    how["deepspeed"] = deepspeed
     learner, second = make_learner(**how), make_learner(**how)
     ours = {name: torch.nn.Parameter(tensor) for name, tensor in weights(learner).items()}
     matrices = [p for name, p in ours.items() if ".layers." in name and p.ndim == 2]

@@ -28,7 +28,7 @@ from rllib_lmgame.policies.model.rl_module import BASE, LanguageModelRLModule
 
 SHARES = "zero"
 """Beginning of the names of learners' files."""
-WEIGHTS, MOMENTS = "weights", ("exp_avg", "exp_avg_sq")
+WEIGHTS, MOMENTS, MUON_MOMENTS = "weights", ("exp_avg", "exp_avg_sq"), ("momentum_buffer",)
 """What they have of each parameter."""
 _MOST_PER_BUCKET = 500_000_000
 """DeepSpeed's own ``reduce_bucket_size``, in entries."""
@@ -142,6 +142,7 @@ class DeepSpeedEngine(TorchEngine):
     ) -> None:
         deepspeed = import_deepspeed(ranks)
         self.module, self.ranks, self._adam = module, ranks, optimizer
+        self._by_muon = {id(p) for group in optimizer.param_groups if "momentum" in group for p in group["params"]}
         self.stage = int(config["zero_optimization"].get("stage", 0))
         if self.stage == 3 and ranks.world > 1:
             module.prunes = False  # Every learner must gather the same layers in the same order, whatever its batch.
@@ -235,13 +236,13 @@ class DeepSpeedEngine(TorchEngine):
         self._make_moments()
         about = {
             BASE: self._base(),
-            "step": next(float(state["step"]) for state in self._adam.state.values()),
+            "step": next(float(state["step"]) for state in self._adam.state.values() if "step" in state),
             "scaler": {name: value for name, value in self._scaler().items() if isinstance(value, int | float)},
         }
         shares = (
             (f"{name}:{key or WEIGHTS}", begin, self._state(parameter, key).flatten()[:size])
             for name, parameter, begin, size in self._fragments()
-            for key in (None, *MOMENTS)
+            for key in (None, *self._moments(parameter))
             if self.stage or self.ranks.rank == 0
         )
         with self.ranks.all_or_none():
@@ -262,10 +263,11 @@ class DeepSpeedEngine(TorchEngine):
                     f"{directory / SHARES} does not suit language_model.lora, or its adapters are for other weights"
                 )
             for name, parameter, begin, size in self._fragments():
-                for key in (None, *MOMENTS):
+                for key in (None, *self._moments(parameter)):
                     self._set_state(parameter, key, saved.read(f"{name}:{key or WEIGHTS}", begin, size))
             for state in self._adam.state.values():
-                state["step"].fill_(saved.about["step"])
+                if "step" in state:
+                    state["step"].fill_(saved.about["step"])
         self._scaler().update(saved.about["scaler"])
         if self.stage == 3:
             self._optimizer.checkpoint_event_epilogue()
@@ -320,8 +322,12 @@ class DeepSpeedEngine(TorchEngine):
         own = [parameter for group in self._adam.param_groups for parameter in group["params"]]
         for parameter in self._optimizer.fp32_partitioned_groups_flat if self.stage == 3 else own:
             if not self._adam.state[parameter]:
-                zeros = {key: torch.zeros_like(parameter) for key in MOMENTS}
-                self._adam.state[parameter] = {"step": torch.zeros((), device=parameter.device), **zeros}
+                moments = self._moments(parameter)
+                step = {"step": torch.zeros((), device=parameter.device)} if moments == MOMENTS else {}
+                self._adam.state[parameter] = step | {key: torch.zeros_like(parameter) for key in moments}
+
+    def _moments(self, parameter: torch.Tensor) -> tuple[str, ...]:
+        return MUON_MOMENTS if id(parameter) in self._by_muon else MOMENTS
 
 
 def divide(network: PolicyNetwork, ranks: ProcessGroup, config: Mapping[str, Any], *, filled: bool = True) -> None:
