@@ -107,7 +107,7 @@ class AsyncRollouts:
         idle = 0.0 if self._ended is None else max(0.0, played.began - self._ended)
         numbers = (idle, time.perf_counter() - began, float(again))
         self.numbers = dict(zip(ASYNC_ROLLOUT_NAMES, numbers, strict=True))
-        self._ended = played.ended
+        self._ended = max(played.ended, self._ended or played.ended)  # A long iteration before it may end later.
         return played.selected
 
     def begin(self) -> None:

@@ -20,7 +20,11 @@ import numpy as np
 import torch
 from ray.rllib.algorithms.ppo.ppo import LEARNER_RESULTS_CURR_KL_COEFF_KEY
 from ray.rllib.algorithms.ppo.torch.ppo_torch_learner import PPOTorchLearner
-from ray.rllib.utils.metrics import NUM_ENV_STEPS_SAMPLED_LIFETIME
+from ray.rllib.utils.metrics import (
+    NUM_ENV_STEPS_SAMPLED_LIFETIME,
+    NUM_NON_TRAINABLE_PARAMETERS,
+    NUM_TRAINABLE_PARAMETERS,
+)
 from ray.rllib.utils.schedules.scheduler import Scheduler
 
 from rllib_lmgame.inference.weights import CHECKED_EVERY, AdapterBundle, WeightBundle, pack_state
@@ -318,6 +322,9 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
             sampled = self.config.run.text_rollouts.episode_log == "sample"
             write_tokens(path, batch, trajectories, version, SAMPLE_BYTES // self.ranks.world if sampled else math.inf)
         values = update_metrics(meter, batch, self.ranks, version=version, tokens=action_tokens, seconds=seconds)
+        for name, trained in ((NUM_TRAINABLE_PARAMETERS, True), (NUM_NON_TRAINABLE_PARAMETERS, False)):
+            own = (p for p in self.module[module_id].parameters() if p.requires_grad == trained)
+            values[name] = float(sum(getattr(p, "ds_numel", p.numel()) for p in own))
         self.metrics.log_dict(values, key=module_id, window=1)
 
     def _loop(self, module_id: str, settings: LearnerSettings, batch: TokenBatch, meter: UpdateMeter) -> UpdateLoop:
@@ -439,7 +446,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
             sender(self.module[module_id].as_checkpoint(weights, self._device), version, self.ranks.rank, self._device)
 
     def _log_trainable_parameters(self) -> None:
-        """RLlib logs these numbers once, which makes them NaN in every later result."""
+        """RLlib logs these numbers once, which makes them NaN in every later result; here each update does."""
 
     def weights_for(
         self, use: WeightUse, module_id: str, trained: bool = False, everyone: bool = False

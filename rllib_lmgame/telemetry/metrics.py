@@ -84,6 +84,7 @@ LEARNER_NAMES = (
     *("update_s", "num_steps", "num_rows", "num_row_tokens", "num_computed_tokens", "truncated_sequences"),
     *("importance_weight", "importance_capped_fraction", "importance_masked_fraction", "logprob_diff_mean"),
     *("curr_entropy_coeff", "default_optimizer_learning_rate", "teacher_kl"),
+    *("num_trainable_parameters", "num_non_trainable_parameters"),
     *OBSERVATION_NAMES,
 )
 """What this package reports of a policy below ``learners`` in PPO's phase, whatever its options."""

@@ -151,6 +151,25 @@ def test_numbers_say_who_waited(loop: Any, monkeypatch: pytest.MonkeyPatch) -> N
     assert 2 <= numbers["idle_engine_s"] <= 3 and numbers["idle_learner_s"] == 1 and not numbers["played_again"]
 
 
+def test_engines_are_not_idle_while_an_earlier_iteration_is_in_play(loop: Any, monkeypatch: Any) -> None:
+    """The one before has ended at 1 s and the next begins at 50 s, but one more before it lasts until 100 s."""
+    run, clock, deadline = loop(2), [1.0], time.monotonic() + PATIENCE_S
+    monkeypatch.setattr("rllib_lmgame.algorithms.async_rollouts.time.perf_counter", lambda: clock[0])
+    run.held = {1: threading.Event()}
+    for taken, ahead, now in ((0, 2, 50.0), (1, 3, 100.0)):
+        (taker := threading.Thread(target=run.iterate)).start()
+        while ahead not in {number for number, _, _ in run.played} or not run._ahead.begun[-1].future.done():
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
+        clock[0] = now
+        if taken in run.held:
+            run.held.pop(taken).set()
+        taker.join(PATIENCE_S)
+    for _ in range(2):
+        run.iterate()
+        assert run._ahead.numbers["idle_engine_s"] == 0
+
+
 def test_what_counters_say_is_known_ahead_and_anything_else_is_played_again(loop: Any) -> None:
     by = {"by": "env_runners/success_rate", "values": [1.0, 0.5], "above": 0.5}
     schedules = {

@@ -93,7 +93,16 @@ def test_zero_divides_what_it_says(stage, weights, gradients, optimizer):
     assert per_parameter["optimizer"] == pytest.approx(optimizer)
 
 
-@pytest.mark.parametrize(("model", "learners", "gib"), [("32B", 8, 42), ("72B", 32, 57)])
+def test_an_offloaded_optimizer_is_more_in_host_memory():
+    """DeepSpeed keeps gradients beside it, and weights, or with stage 3 all gradients: the GPU then has none."""
+    for stage, bytes_ in ((2, 18), (3, 20)):
+        zero = {"stage": stage, "reduce_bucket_size": 1000, "offload_optimizer": {"device": "cpu"}}
+        parts = learner_mib(SHAPE, mixed_precision=True, zero=zero, num_learners=4)
+        assert parts["optimizer"] * MIB == pytest.approx(bytes_ / 4 * trained_parameters(SHAPE))
+        assert ("gradients" in parts) == (stage == 2)
+
+
+@pytest.mark.parametrize(("model", "learners", "gib"), [("32B", 8, 26), ("72B", 32, 57)])
 def test_zero_3_trains_models_that_are_larger_than_a_card(model, learners, gib):
     """On 80 GB each, 32B with the optimizer in host memory; frozen weights beside adapters are still loaded whole."""
     shape = published(model)
@@ -507,7 +516,7 @@ def test_what_fits_nowhere_is_refused_before_anything_starts(changes, message):
 
 
 def test_shared_memory_of_engines_with_tensor_parallelism_is_counted(planned):
-    """Ray's copy, the packed one and two parts for each engine: 7 B on two engines."""
+    """Ray's copy, the packed one and two parts for each engine, of which one is the largest tensor: 7 B on two."""
     config = planned.configs[0].copy(copy_frozen=False)
     config.language_model(model="Qwen/Qwen2.5-7B", dtype="bfloat16")
     config.num_gpus_per_learner, config.num_learners = 1, 4
@@ -515,7 +524,7 @@ def test_shared_memory_of_engines_with_tensor_parallelism_is_counted(planned):
     config.inference(engine="vllm", num_engines=2, num_gpus_per_engine=2, tensor_parallel_size=1)
     without = footprint(config)
     config.inference(tensor_parallel_size=2)
-    taken, part = footprint(config), 512
+    taken, parts = footprint(config), 512 + 2 * 152_064 * 3584 / MIB
     assert without.shared_memory == 0
-    assert taken.shared_memory - taken.object_store == 2 * 2 * part
-    assert taken.on_host - without.on_host == pytest.approx(2 * 2 * part)
+    assert taken.shared_memory - taken.object_store == pytest.approx(2 * parts)
+    assert taken.on_host - without.on_host == pytest.approx(2 * parts)

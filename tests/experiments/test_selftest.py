@@ -19,6 +19,7 @@ from rllib_lmgame.experiments.results.files import RESULT_FILE
 from rllib_lmgame.experiments.selftest import running
 from rllib_lmgame.experiments.selftest.checks import CHECKS, ITERATIONS, Peaks, file_of, judged
 from rllib_lmgame.experiments.selftest.running import Here, run_apart, visible
+from rllib_lmgame.telemetry.metrics import LEARNER_NAMES
 
 NONE = Here((), (), "there is no GPU here")
 CHECK = {check.name: check for check in CHECKS}
@@ -31,7 +32,8 @@ def cards(*sizes: float) -> Here:
 def results_with(**numbers: Any) -> list[dict[str, Any]]:
     """Those of a run, with ``numbers`` of the learner in the last iteration."""
     learner = {"logprob_diff_mean": 1e-6, "nan_steps": 0.0, "grad_norm": 1.0, "update_s": 2.0}
-    learner["num_computed_tokens"] = 500.0
+    learner |= {"num_trainable_parameters": 1e6, "num_non_trainable_parameters": 2e6, "num_computed_tokens": 500.0}
+    assert learner.keys() <= {*LEARNER_NAMES}, "what learners report"
     learners = [{"player": learner} for _ in range(ITERATIONS - 1)] + [{"player": learner | numbers}]
     runners = {"turns_per_episode": 3.0, "tokens_per_turn": 4.0}
     return [{"learners": each, "env_runners": runners, "timers": {}, "time_this_iter_s": 5.0} for each in learners]
@@ -99,7 +101,6 @@ def fates(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
     monkeypatch.setenv("RAY_ADDRESS", "somewhere:1")
     monkeypatch.setattr(running, "run_apart", run)
-    monkeypatch.setattr(running, "weights_of", lambda file: (10**6, 2 * 10**6))
     monkeypatch.setattr(running, "measured_peaks", lambda here: Peaks(flops=1e12, bytes_per_s=1e10))
     monkeypatch.setattr(Here, "look", classmethod(lambda cls: NONE))
     return told
@@ -163,15 +164,6 @@ def test_files_of_runs_pass_the_checks_of_all_files(gpus: bool, tmp_path: Path) 
     assert len(configs) == len(checks)
 
 
-@pytest.mark.parametrize(
-    ("name", "weights"), [("training", (103_104, 0)), ("adapters", (34_816, 103_104)), ("two-engines", None)]
-)
-def test_the_weights_of_a_check_are_counted(name: str, weights: tuple[int, int] | None, tmp_path: Path) -> None:
-    file = tmp_path / "selftest.yaml"
-    file.write_text(json.dumps(file_of(CHECK[name], False, None)))
-    assert running.weights_of(file) == weights
-
-
 def test_peaks_are_those_of_this_machine() -> None:
     peaks = running.measured_peaks(NONE)
     assert peaks is not None and 1e9 < peaks.flops < 1e13 and 1e8 < peaks.bytes_per_s < 1e12
@@ -179,7 +171,7 @@ def test_peaks_are_those_of_this_machine() -> None:
 
 def test_a_run_that_goes_wrong_is_seen() -> None:
     results = results_with(logprob_diff_mean=0.2, nan_steps=1.0, grad_norm=None)
-    wrong = [each.name for each in judged(results, False, None) if not each.ok]
+    wrong = [each.name for each in judged(results, False, None, None) if not each.ok]
     assert wrong == ["gap, trained weights", "steps without a finite gradient", "norm of the gradient"]
 
 
@@ -191,6 +183,7 @@ def test_every_cpu_form_passes(capsys: pytest.CaptureFixture[str]) -> None:
     report = json.loads(capsys.readouterr().out)
     failed = {each["check"]: (each["why"], each["log"]) for each in report["checks"] if each["state"] == "failed"}
     assert status == 0 and not failed, failed
+    assert all(each["value"] is not None for check in report["checks"] for each in check["measured"])
     assert {each["check"] for each in report["checks"] if each["state"] == "passed"} == {
         check.name for check in CHECKS if check.on_cpu
     }

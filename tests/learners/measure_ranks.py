@@ -132,6 +132,9 @@ def learner_of(rank: int, case: dict[str, Any]) -> None:
         found["reference"] = sum(t.nbytes for t in learner.references["player"]._parameters().values())
     states = learner.get_optimizer("player").state.values()
     found["moments"] = sum(t.nbytes for state in states for name, t in state.items() if name != "step")
+    if "offload_optimizer" in ((case["section"] or {}).get("zero_optimization") or {}):
+        masters, sums = engine._optimizer.fp32_partitioned_groups_flat, engine._optimizer.grad_partitions_flat_buffer
+        found["offloaded"] = found["moments"] + sums.nbytes + sum(p.nbytes + p.grad.nbytes for p in masters)
     held = learner.module["player"].parameters()
     found["whole"] = sum(p.nbytes for p in held)
     (out / f"found-{rank}.json").write_text(json.dumps(found))

@@ -93,6 +93,17 @@ def test_no_learner_holds_more_than_its_share_and_one_part(case: str, runs: Any)
         assert found["whole"] < 0.1 * share  # Norms and biases, which DeepSpeed keeps whole.
 
 
+@pytest.mark.slow
+def test_what_is_offloaded_is_counted(runs: Any) -> None:
+    """Masters, moments, and float32 gradients twice; the GPU has no gradients then."""
+    model, _, counted = runs
+    shape = model_shape(AutoConfig.from_pretrained(model))
+    estimated = learner_mib(shape, zero={"stage": 3, "reduce_bucket_size": 2000} | OFFLOADED, num_learners=2)
+    assert "gradients" not in estimated
+    for found in counted["offloaded"]:
+        assert found["offloaded"] == pytest.approx(estimated["optimizer"] * MIB, rel=0.02)
+
+
 @pytest.mark.parametrize(("before", "now"), [(2, 3), (3, 2), (1, 4), (4, 1)])
 def test_any_number_of_learners_reads_shares(before: int, now: int, tmp_path: Path, monkeypatch: Any) -> None:
     """Also in several files, of tensors that no number divides, and of one that some have nothing of."""

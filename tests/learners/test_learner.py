@@ -236,6 +236,20 @@ def test_muon_has_the_matrices_of_layers_and_adamw_the_rest(
     assert same(weights(learner), weights(second))
 
 
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_a_checkpoint_brings_moments_and_no_options(optimizer: str, make_learner: Any, tmp_path: Path) -> None:
+    """So that what a file or PBT changes holds, as it does with DeepSpeed."""
+    one, other = (
+        make_learner(training={"optimizer": optimizer, "weight_decay": decay, "adam_betas": betas})
+        for decay, betas in ((0.1, (0.9, 0.95)), (0.3, (0.5, 0.6)))
+    )
+    one.engines["player"].save(tmp_path)
+    other.engines["player"].load(tmp_path)
+    groups = other.get_optimizer("player").param_groups
+    assert {group["weight_decay"] for group in groups} == {0.0, 0.3}
+    assert {tuple(group["betas"]) for group in groups} == {(0.5, 0.6)}
+
+
 def test_an_optimizer_may_be_a_class_of_others(make_learner: Any, make_episodes: Any) -> None:
     """That of bitsandbytes has this form."""
     learner = make_learner(lr=1e-2, training={"optimizer": "torch.optim:NAdam"})

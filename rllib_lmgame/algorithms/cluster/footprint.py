@@ -120,7 +120,8 @@ def footprint(config: Any, microbatch: int | None = None) -> Footprint:
     packed = max(pushed, default=0.0) if config.num_gpus_per_learner or zero.get("stage", 0) >= 2 or few else 0.0
     stored, split = sum(pushed) + members + packed, config.run.inference.tensor_parallel_size > 1
     # Engines of one policy take their weights at once: the next part comes while a layer waits for its end.
-    part = min(max(pushed, default=0.0), 2 * PART_BYTES / memory.MIB)
+    tensors = (shape.largest * _learner_width(config, policy) for policy, shape in trained.items())
+    part = min(max(pushed, default=0.0), (PART_BYTES + max(PART_BYTES, *tensors, 0)) / memory.MIB)
     copied = config.run.inference.num_engines * part * split
     return Footprint(policies, (*learners, *engines, *others), tokens, stored, copied)
 

@@ -4,7 +4,9 @@ Learner: weights, gradients and optimizer states as in Rajbhandari et al. 2020 (
 bytes takes ``b`` for the weight, ``b`` for the gradient (4 with ZeRO, which sums in float32) and 8 for Adam's moments.
 If ``b`` is 2, a float32 master copy takes another 4. ZeRO stage 1 divides the optimizer states over the learners,
 stage 2 also the gradients, stage 3 also the weights. These come and go one part at a time, but for frozen weights
-beside adapters, which each learner loads whole (:data:`START`).
+beside adapters, which each learner loads whole (:data:`START`). An optimizer in host memory is more, as counted in
+DeepSpeed 0.19: masters (4), moments (8), gradients (4), and another copy of weights (``b``), or with stage 3 of
+gradients (4), of which the GPU then has none.
 
 Activations: :func:`~rllib_lmgame.learners.microbatch.kept_per_token`.
 
@@ -205,6 +207,10 @@ def learner_mib(
     else:
         base = shape.parameters if holds_base or stage >= 3 else 0
         parts["weights"] += (base * width + copies * adapters * 4) / (world if stage >= 3 else 1)
+    if offloaded(zero):
+        parts["optimizer"] = trained * (20 if stage >= 3 else 16 + held) / world
+        if stage >= 3:
+            del parts["gradients"]
     backbones = 2 if separate_value else 1
     layer = shape.layer if adapters is None else shape.layer.frozen()
     kept = kept_per_token(shape.layers, layer, width, context, gradient_checkpointing)

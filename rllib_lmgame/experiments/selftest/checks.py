@@ -132,16 +132,8 @@ class Peaks:
             return cls(2 * size**3 / seconds(lambda: wide @ wide), long.nbytes / seconds(lambda: long.sum()))
 
 
-def judged(
-    results: Sequence[dict[str, Any]],
-    gpus: bool,
-    model: str | None,
-    peaks: Peaks | None = None,
-    weights: tuple[int, int] | None = None,
-) -> list[Measured]:
+def judged(results: Sequence[dict[str, Any]], gpus: bool, model: str | None, peaks: Peaks | None) -> list[Measured]:
     """What the iterations of a run say: the gap before and after pushes, times, and how near they come to ``peaks``.
-
-    ``weights``: how many of them are trained, and how many are not.
 
     Sampler and learner may differ by rounding and nothing more, in nats per token on average. On a CPU float32 and
     bfloat16 are 0.04 apart for :data:`LARGER` with random weights; trained ones differ less.
@@ -165,8 +157,8 @@ def judged(
         Measured("push", number(result["timers"], "weight_sync_s"), "s"),
         Measured("iteration", number(result, "time_this_iter_s"), "s"),
     ]
-    if peaks is not None and weights is not None:
-        trained, frozen = weights
+    if peaks is not None and len(learners[-1]) == 1:
+        trained, frozen = (number(last, f"num_{which}_parameters") for which in ("trainable", "non_trainable"))
         flops = (6 * trained + 4 * frozen) * number(last, "num_computed_tokens")
         steps = number(result["env_runners"], "turns_per_episode") * number(result["env_runners"], "tokens_per_turn")
         limit = flops / peaks.flops + steps * (trained + frozen) * (2 if gpus else 4) / peaks.bytes_per_s

@@ -17,10 +17,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from rllib_lmgame.algorithms.cluster.footprint import adapters_of, footprint
-from rllib_lmgame.experiments.checks.check import check_experiments
 from rllib_lmgame.experiments.checks.machine import Gpu, gpus, version_of
-from rllib_lmgame.experiments.files.reading import read_experiments
 from rllib_lmgame.experiments.results.files import RESULT_FILE, json_lines
 from rllib_lmgame.experiments.selftest.checks import Check, Peaks, file_of, judged
 
@@ -138,22 +135,11 @@ def _outcome(check: Check, about: str, here: Here, directory: Path, model: str |
     if len(found) < check.iterations:
         why = why or f"{check.iterations - len(found)} of {check.iterations} iterations have no result"
     else:
-        measured = [each.as_dict() for each in judged(found, bool(ids), model, peaks, weights_of(file))]
+        measured = [each.as_dict() for each in judged(found, bool(ids), model, peaks)]
     if wrong := [each["name"] for each in measured if not each["ok"]]:
         why = why or f"out of bounds: {', '.join(wrong)}"
     tail = log.read_text("utf-8", "replace")[-LOG_TAIL:] if why else ""
     return Outcome(check.name, about, FAILED if why else PASSED, why, seconds, measured, tail)
-
-
-def weights_of(file: Path) -> tuple[int, int] | None:
-    """How many weights the run of a file trains, and how many not; ``None`` with several policies."""
-    (experiment,) = check_experiments(read_experiments(str(file)))
-    (config,) = experiment.configs
-    ((policy, shape), *others) = footprint(config).policies.items()
-    if others or shape is None:
-        return None
-    adapters = adapters_of(config, policy, shape)
-    return (shape.parameters, 0) if adapters is None else (adapters, shape.parameters)
 
 
 def run_apart(command: Sequence[str], log: Path, limit_s: float, variables: dict[str, str]) -> str:

@@ -33,6 +33,7 @@ KIND = "kind"
 """Key of a saved optimizer's state: its class, since one that loads another's state may fail at its first step."""
 PART = "part"
 """Key of a parameter group: the part it belongs to."""
+OPTIONS = ("weight_decay", "betas")
 
 
 class GuardedOptimizer(torch.optim.Optimizer):
@@ -74,11 +75,11 @@ class GuardedOptimizer(torch.optim.Optimizer):
         return super().step(closure)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """As torch's; a parameter group stays what it is here."""
-        parts = [group.get(PART) for group in self.param_groups]
+        """As torch's; a parameter group stays what it is here, with the decay and betas of the present options."""
+        own = [{key: group[key] for key in (PART, *OPTIONS) if key in group} for group in self.param_groups]
         super().load_state_dict(state_dict)
-        for group, part in zip(self.param_groups, parts, strict=True):
-            group[PART] = part
+        for group, kept in zip(self.param_groups, own, strict=True):
+            group.update(kept)
 
 
 class MuonAndAdamW(torch.optim.AdamW):
