@@ -14,6 +14,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from endpoint_server import listening
+
 NUMBERED = ("textcraft", "babyai", "sciworld", "alfworld", "maze", "wordle")
 """Tasks whose sessions are called ``id``; those of all others are called ``env_idx``."""
 
@@ -193,10 +195,6 @@ def serving(task: str, **options: Any) -> Iterator[FakeServer]:
         def handle_error(self, request: Any, client_address: Any) -> None:
             """A fault that was asked for."""
 
-    with Server(("127.0.0.1", 0), Handler) as server:
+    with listening(Server(("127.0.0.1", 0), Handler)) as server:
         fake.url = f"http://127.0.0.1:{server.server_port}"
-        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-        try:
-            yield fake
-        finally:
-            server.shutdown()
+        yield fake

@@ -7,7 +7,6 @@ import os
 import shutil
 import signal
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -216,32 +215,24 @@ def rllib() -> Iterator[Callable[..., Any]]:
 @pytest.fixture
 def endpoint() -> Iterator[Any]:
     """An endpoint in this process, see ``endpoint_server``."""
-    from endpoint_server import Endpoint
+    from endpoint_server import Endpoint, listening
 
-    server = Endpoint()
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield server
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with listening(Endpoint()) as server:
+        yield server
 
 
 @pytest.fixture
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """A hub on loopback, see ``hub_server``, that data sets are fetched from into a folder of the test's own."""
+    from endpoint_server import listening
     from hub_server import HubServer
     from huggingface_hub import file_download
 
     server = HubServer()
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
-    thread.start()
     monkeypatch.setenv("HF_ENDPOINT", server.url)
     monkeypatch.setenv("RLLIB_LMGAME_DATA", str(tmp_path / "data"))
     for name in ("HF_TOKEN", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(file_download, "time", SimpleNamespace(sleep=lambda seconds: None))
-    yield server
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with listening(server):
+        yield server

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 from collections.abc import Mapping
@@ -75,23 +76,17 @@ def write_json_to(files: FileSystem, path: str, content: Any, indent: int | None
         file.write(json.dumps(content, indent=indent).encode())
 
 
-def number_of(content: Any, name: str, *, low: float | None = None, above: float | None = None) -> float:
-    """A finite number, at least ``low`` and more than ``above``.
+def number_of(content: Any, name: str, *, low: float = -math.inf) -> float:
+    """A finite number, at least ``low``.
 
     Raises: ValueError: It is none or out of range; ``name`` says what it is.
     """
     number = isinstance(content, int | float) and not isinstance(content, bool) and abs(content) <= sys.float_info.max
-    if number and (low is None or content >= low) and (above is None or content > above):
+    if number and content >= low:
         return float(content)
-    limits = [f"at least {low:g}"] if low is not None else [] if above is None else [f"more than {above:g}"]
-    raise ValueError(f"{name} is {content!r}; it must be {' of '.join(['a finite number', *limits])}")
-
-
-def count_of(content: Any, name: str) -> int:
-    """The value as a whole number of at least 0; raises as :func:`number_of`."""
-    if isinstance(content, int) and not isinstance(content, bool) and content >= 0:
-        return content
-    raise ValueError(f"{name} is {content!r}; it must be a whole number of at least 0")
+    raise ValueError(
+        f"{name} is {content!r}; it must be a finite number" + f" of at least {low:g}" * math.isfinite(low)
+    )
 
 
 def mapping_of(content: Any, name: str) -> Mapping[str, Any]:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import os
 import re
 import sys
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -32,28 +30,6 @@ def asking(doing: str, key: str) -> Iterator[None]:
         raise ConfigError(key, f"{doing} fails: {in_words(error)}") from error
 
 
-_LEAVE, _importing = os._exit, threading.local()
-
-
-def _leave(status: int) -> None:
-    if getattr(_importing, "process", None) == os.getpid():
-        sys.exit(status)
-    _LEAVE(status)
-
-
-def imported(module_name: str) -> ModuleType:
-    """Import a module, in which ``os._exit`` raises as ``sys.exit`` does: it would end the command with its status.
-
-    Other threads, which may import at the same time, and child processes leave as ever.
-    """
-    before = getattr(_importing, "process", None)
-    vars(os)["_exit"], _importing.process = _leave, os.getpid()
-    try:
-        return importlib.import_module(module_name)
-    finally:
-        _importing.process = before
-
-
 def import_path(path: str, key: str) -> Any:
     """The object at ``package.module:Name``; ``key`` is the one to name in errors.
 
@@ -63,7 +39,7 @@ def import_path(path: str, key: str) -> Any:
     if not module_name or not name:
         raise ConfigError(key, f"{path!r} is not an import path; write package.module:Name")
     try:
-        module = imported(module_name)
+        module = importlib.import_module(module_name)
     except ImportError as error:
         raise ConfigError(
             key, f"cannot import {module_name!r}: {error}{where_it_was_sought(module_name, error)}"

@@ -115,7 +115,7 @@ class Gate:
         """Check one option, as :meth:`options` does."""
         holds = option.holds
         if option.parts is not None:
-            if _type_of(value) not in (None, *option.parts):
+            if (value.get("type") if isinstance(value, Mapping) else value) not in (None, *option.parts):
                 raise self.refusal(path, describe(value))
             self.options(option.group_of(value), value, path)
         elif option.group or (holds and not holds.form):
@@ -156,7 +156,3 @@ def _words(hint: Any) -> tuple[Any, ...]:
     """Fixed choices that an option's type names (``Literal``)."""
     parts = (hint, *typing.get_args(hint))
     return tuple(word for part in parts if typing.get_origin(part) is typing.Literal for word in typing.get_args(part))
-
-
-def _type_of(value: Any) -> Any:
-    return value.get("type") if isinstance(value, Mapping) else value

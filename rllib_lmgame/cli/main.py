@@ -54,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     debug = "--debug" in arguments
     arguments = [a for a in arguments if a != "--debug"]
     if argv is None:  # A process of its own.
-        _seldom_look_for_garbage()
+        gc.set_threshold(100_000)  # Ray and torch make half a million objects that stay, to be looked through in vain.
     if isinstance(sys.stdout, io.TextIOWrapper):  # Its encoding may lack what is printed.
         sys.stdout.reconfigure(errors="backslashreplace")
     _prepare_environment()
@@ -172,11 +172,6 @@ def _version() -> str:
     from rllib_lmgame import __version__
 
     return f"rllib-lmgame {__version__} (ray {metadata.version('ray')})"
-
-
-def _seldom_look_for_garbage() -> None:
-    """Importing Ray and torch makes half a million objects that stay; looking through them was a third of a dry run."""
-    gc.set_threshold(100_000)
 
 
 def _prepare_environment() -> None:

@@ -27,7 +27,7 @@ from rllib_lmgame.datasets.sft import (
 )
 from rllib_lmgame.policies.chat.chat_datasets import LearntTurn
 from rllib_lmgame.rollouts.episodes import new_episode
-from rllib_lmgame.rollouts.records import CUSTOM_DATA_KEY, TURN, played_parts, turns_of
+from rllib_lmgame.rollouts.records import CUSTOM_DATA_KEY, played_parts, turns_of
 
 if TYPE_CHECKING:
     from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
@@ -101,13 +101,10 @@ def side_of(part: SingleAgentEpisode, group: str, name: str, chosen: bool) -> Mu
     return alone(part, name, group=group, reward=1.0 if chosen else -1.0)
 
 
-def alone(
-    part: SingleAgentEpisode, name: str, *, group: str = "", reward: float = 0.0, weight: float = 1.0
-) -> MultiAgentEpisode:
+def alone(part: SingleAgentEpisode, name: str, *, group: str = "", reward: float = 0.0) -> MultiAgentEpisode:
     """One player's part as an episode of another group; the part is not changed.
 
-    ``reward`` of the last turn replaces all rewards; ``weight`` is that of the replies in the supervised loss. The
-    game's temperature is dropped, and the new name is in no log.
+    ``reward`` of the last turn replaces all rewards. The game's temperature is dropped, and the new name is in no log.
     """
     from ray.rllib.env.utils.infinite_lookback_buffer import InfiniteLookbackBuffer
 
@@ -118,9 +115,6 @@ def alone(
     about = part.custom_data[CUSTOM_DATA_KEY]
     own = replace(about, group=group, temperature=None, logged=False, final_prompt_ids=None)  # No value is asked for.
     one._custom_data = {**part.custom_data, CUSTOM_DATA_KEY: own}
-    if weight != 1.0:
-        turns = [replace(turn, weight=weight) for turn in turns_of(part)]
-        one.extra_model_outputs = {**part.extra_model_outputs, TURN: InfiniteLookbackBuffer(turns)}
     episode = new_episode(name, {agent: part.module_id})
     episode.env_t = len(part)
     episode.agent_episodes[agent] = one

@@ -29,7 +29,7 @@ from typing import Any
 import gymnasium
 
 from rllib_lmgame.base.errors import ConfigError, MissingDependencyError, did_you_mean, nearest
-from rllib_lmgame.base.plugin import attribute_of, imported, missing_import, where_it_was_sought
+from rllib_lmgame.base.plugin import attribute_of, missing_import, where_it_was_sought
 from rllib_lmgame.base.step_timer import CALL_LIMIT_S
 from rllib_lmgame.base.text import in_words
 from rllib_lmgame.envs.contract.base import GameError
@@ -270,7 +270,7 @@ def _imported(module_name: str) -> ModuleType:
 
     def work() -> None:
         try:
-            found.set_result(imported(module_name))
+            found.set_result(importlib.import_module(module_name))
         except BaseException as error:
             found.set_exception(error)
 

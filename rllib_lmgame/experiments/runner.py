@@ -120,7 +120,8 @@ def _run_all(checked: Sequence[CheckedExperiment], options: RunOptions) -> int:
             print(f"Once that is mended, go on with {resume_command()}", file=sys.stderr)
             return EXIT_FAILED
         for experiment in checked:
-            _report(experiment, [s for s in summaries if s.experiment == experiment.spec.name])
+            if (report := experiment.spec.options.report) is not None:
+                load_report(report)([s for s in summaries if s.experiment == experiment.spec.name])
             if (found := best.get(experiment.spec.name)) is not None:
                 own = experiment.algorithm.own
                 plays = not own or experiment.configs[0].run.plays
@@ -239,12 +240,6 @@ def trial_directory_name(trial: Any) -> str:
         return f"{drawn}_{trial.trial_id}"
     env = str(trial.config.get("env") or "").replace("/", "_").replace(":", "_")[:40]
     return "_".join(part for part in (trial.trainable_name, env, trial.trial_id) if part)
-
-
-def _report(experiment: CheckedExperiment, summaries: list[TrialSummary]) -> None:
-    if experiment.spec.options.report is None:
-        return
-    load_report(experiment.spec.options.report)(summaries)
 
 
 def with_paths_of_here(config: Mapping[str, Any], entry: AlgorithmEntry | None) -> dict[str, Any]:

@@ -87,13 +87,7 @@ class Source:
 
 def parent(path: str) -> str:
     """The key around ``path``: ``a.b[0]`` -> ``a.b`` -> ``a`` -> ````."""
-    if path.endswith("]"):
-        start = path.rfind("[")
-        return path[:start] if start > path.rfind("]", 0, -1) else ""
-    end = max(path.rfind(mark) for mark in ".[]")
-    if end in (-1, len(path) - 1):
-        return ""
-    return path[:end] if path[end] == "." else path[: end + 1]
+    return path[: max(path.rfind("."), path.rfind("["), 0)]
 
 
 class CheckpointOptions(Group):
@@ -219,9 +213,6 @@ def make_spec(name: str, settings: Mapping[str, Any], source: Source) -> Experim
             options = _move_env(options, source)
         spec = ExperimentSpec(name, options, source, wrong)
         _ = (spec.checkpoint, spec.search)
-        for key, value in options.env_vars.items():
-            if not key or "=" in key or "\0" in f"{key}{value}":
-                raise ConfigError("env_vars", f"no environment holds {shown(f'{key}={value}')}")
     except ConfigError as error:
         raise source.attach(ConfigError.together([*wrong, error])) from None
     check_name(name, source.locate(""))

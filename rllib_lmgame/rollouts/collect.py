@@ -40,7 +40,7 @@ def collect_games(
         assignments = dict.fromkeys(session.agent_ids, player.assignment)
     plans = [replace(plan, assignments=assignments) for plan in plans_of(game, episodes, seed)]
     limits, sessions = options or TextRolloutOptions(), _Limited()
-    seats = partial(take_seats, player_of=lambda _: player, seed=_seed)
+    seats = partial(take_seats, player_of=lambda _: player, seed=lambda plan, agent: stable_seed(plan.seed, agent))
     with asyncio.Runner() as runner:
         runner.run(player.__aenter__())
         try:
@@ -66,7 +66,3 @@ def plans_of(game: GameConfig, episodes: int, seed: int) -> list[EpisodePlan]:
     """Plans of ``episodes`` games; the same for the same seed."""
     plans = plan_episodes(episodes, run_seed=seed, purpose=PURPOSE, iteration=0)
     return ItemOrder(seed, PURPOSE).dealt(plans, [game])
-
-
-def _seed(plan: EpisodePlan, agent: str) -> int:
-    return stable_seed(plan.seed, agent)

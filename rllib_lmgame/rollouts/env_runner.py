@@ -326,7 +326,11 @@ class Hooks(Sessions):
         self._runner = runner
         self._objects = [made() for made in force_list(config.callbacks_class)]
         self._functions = {hook: getattr(config, f"callbacks_{hook}") for hook in HOOKS}
-        self._heard = {hook for hook in HOOKS if self._functions[hook] or any(map(_overrides(hook), self._objects))}
+        own = {hook: [getattr(type(each), hook, None) for each in self._objects] for hook in HOOKS}
+        overridden = {
+            hook for hook, found in own.items() if any(each is not getattr(RLlibCallback, hook) for each in found)
+        }
+        self._heard = {hook for hook in HOOKS if self._functions[hook] or hook in overridden}
         self.shown: dict[str, _Shown] = {}
 
     def hears(self, *hooks: str) -> bool:
@@ -415,28 +419,19 @@ class _Shown:
         over = {agent: end.terminated for agent, end in ends.items() if end.step == len(game.steps)}
         seen |= {agent: game.final_observations[agent] for agent in over}
         self._waiting |= step.actions.keys()
-        seen = {agent: text for agent, text in seen.items() if self._waits(agent)}
+        parts = episode.agent_episodes
+        seen = {agent: text for agent, text in seen.items() if agent in self._waiting or agent not in parts}
         self._waiting -= seen.keys()
+        rewards = dict.fromkeys(step.actions, 0.0) | step.rewards
         episode.add_env_step(
             observations=seen,
             actions=step.actions,
-            rewards=self._of_those_in_play(dict.fromkeys(step.actions, 0.0) | step.rewards),
+            # RLlib refuses those of agents that are out of the game.
+            rewards={agent: x for agent, x in rewards.items() if agent not in parts or not parts[agent].is_done},
             infos={agent: step.infos.get(agent, {}) for agent in seen},
             terminateds={agent: terminated for agent, terminated in over.items() if agent in seen},
             truncateds={agent: not terminated for agent, terminated in over.items() if agent in seen},
         )
-
-    def _waits(self, agent: str) -> bool:
-        return agent in self._waiting or agent not in self.episode.agent_episodes
-
-    def _of_those_in_play(self, rewards: dict[str, float]) -> dict[str, float]:
-        """Rewards without those of agents that are out of the game, which RLlib refuses."""
-        out = {agent for agent, part in self.episode.agent_episodes.items() if part.is_done}
-        return {agent: reward for agent, reward in rewards.items() if agent not in out}
-
-
-def _overrides(hook: str) -> Any:
-    return lambda found: getattr(type(found), hook, None) is not getattr(RLlibCallback, hook)
 
 
 def _env_of(session: GameSession) -> Any:

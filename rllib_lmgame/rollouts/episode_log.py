@@ -16,7 +16,7 @@ from rllib_lmgame.base.json_files import parse
 from rllib_lmgame.rollouts.episodes import own_return, summarize
 from rllib_lmgame.rollouts.options import EPISODES_OF_SAMPLE
 from rllib_lmgame.rollouts.plans import stable_seed
-from rllib_lmgame.rollouts.play import GameStep, PlayedEpisode
+from rllib_lmgame.rollouts.play import PlayedEpisode
 from rllib_lmgame.rollouts.records import SeatSummary, Turn
 from rllib_lmgame.rollouts.seats import LanguageModelSeat
 
@@ -60,14 +60,13 @@ def episode_record(played: PlayedEpisode) -> dict[str, Any]:
         "success": summary.success,
         "return": own_return(summary),
         "infos": _without_legal_actions(played.infos),
-        "steps": [_step_record(step) for step in played.steps],
+        "steps": [
+            dataclasses.asdict(dataclasses.replace(step, infos=_without_legal_actions(step.infos)))
+            for step in played.steps
+        ],
         "final_observations": played.final_observations,
         "trajectories": [_trajectory_record(played, seat) for seat in summary.seats],
     }
-
-
-def _step_record(step: GameStep) -> dict[str, Any]:
-    return dataclasses.asdict(dataclasses.replace(step, infos=_without_legal_actions(step.infos)))
 
 
 def _without_legal_actions(infos: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:

@@ -146,7 +146,8 @@ class RetrieverServer:
         for each in batch:
             own, found = found[: len(each.queries)], found[len(each.queries) :]
             if not each.found.done():  # Somebody waits for it still.
-                each.found.set_result([_results(results[: each.topk], each.scores) for results in own])
+                best = [results[: each.topk] for results in own]
+                each.found.set_result(best if each.scores else [[x["document"] for x in results] for results in best])
 
     def _found(self, queries: list[str], topk: int) -> list[list[dict[str, Any]]]:
         rows, scores = self._searched.rows(queries, topk)
@@ -162,7 +163,3 @@ class RetrieverServer:
     def _document(self, row: int) -> dict[str, Any]:
         record, where = self._searched.corpus.record(row)
         return {"id": str(record.get("id", row)), "contents": passage_of(record, "", where).contents}
-
-
-def _results(found: list[dict[str, Any]], scores: bool) -> list[Any]:
-    return found if scores else [each["document"] for each in found]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from rllib_lmgame.base.json_files import parse
+from rllib_lmgame.experiments.results.curves import numbers_of
 from rllib_lmgame.experiments.results.files import RESULT_FILE
-from rllib_lmgame.telemetry.metrics import flatten
 from rllib_lmgame.telemetry.trial_names import directory_names
 
 SHOWN = (
@@ -64,11 +64,13 @@ class Curves:
                     break
                 start += len(line)
                 try:
-                    numbers = {"/".join(path): value for path, value in flatten(parse(line)) if _is_number(value)}
+                    numbers = {name: value for name, value in numbers_of(parse(line)).items() if math.isfinite(value)}
                 except (ValueError, AttributeError):
                     continue
                 at = numbers.get("rl_iteration") or numbers.get("training_iteration", float(len(points) + 1))
-                kept = {name: value for name, value in numbers.items() if _is_shown(name)}
+                kept = {
+                    name: value for name, value in numbers.items() if any(fnmatchcase(name, shown) for shown in SHOWN)
+                }
                 points[at] = points.get(at, {}) | kept
         if start != self._read.get(trial):
             self._read[trial] = start
@@ -90,11 +92,3 @@ class Curves:
             if kept:
                 lines.append({"trial": called[trial.name], "x": [at for at, _ in kept], "y": [y for _, y in kept]})
         return lines
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
-
-
-def _is_shown(name: str) -> bool:
-    return any(fnmatchcase(name, pattern) for pattern in SHOWN)

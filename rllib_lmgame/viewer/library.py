@@ -31,10 +31,9 @@ from rllib_lmgame.telemetry.trial_names import directory_names
 from rllib_lmgame.viewer.forms import episode_of, join_tokens, row_of, words_of
 
 MOST_PROBLEMS = 50
-LONGEST_LINE = 2**26
-"""Bytes of a line; longer ones are passed over."""
 MOST_ROWS = 20_000
 """Rows that travel at once."""
+_MOST_STANDINGS = 2**26
 _END = 64
 """Bytes by which what was read of a file is known again."""
 _AT_ONCE = 256
@@ -236,15 +235,7 @@ class Library:
     def _lines(self, source: Source, file: Any) -> Iterator[tuple[int, int, Any]]:
         if not source.goes_on(file):
             return  # Written anew since the call began: the next one sees it.
-        while line := file.readline(LONGEST_LINE):
-            if not line.endswith(b"\n"):
-                if len(line) < LONGEST_LINE:
-                    return
-                while line and not line.endswith(b"\n"):
-                    line = file.readline(LONGEST_LINE)
-                source.read, source.lines, source.end = file.tell(), source.lines + 1, line[-_END:]
-                self._tell(f"{source.label}, line {source.lines}: passed over, it has more than {LONGEST_LINE:,} bytes")
-                continue
+        while (line := file.readline()).endswith(b"\n"):
             start, source.read, source.lines = source.read, source.read + len(line), source.lines + 1
             source.end = line[-_END:]
             if line.strip():
@@ -281,7 +272,8 @@ class Library:
 
     def about(self) -> dict[str, Any]:
         """What is said of the files: their labels, the trial that each is of, who is ranked by wins, and problems."""
-        trials = [self._trial(source.path) for source in self.sources]
+        folders = [source.path.parent for source in self.sources]
+        trials = [folder.parent.name if folder.name == "episodes" else "" for folder in folders]
         names = directory_names(filter(None, trials))
         return {
             "files": [source.label for source in self.sources],
@@ -290,15 +282,12 @@ class Library:
             "problems": list(self.problems),
         }
 
-    def _trial(self, path: Path) -> str:
-        return path.parent.parent.name if path.parent.name == "episodes" else ""
-
     def zero_sum(self) -> dict[str, bool]:
         """Game -> whether the standings beside its log rank by wins: what a game declares stands in no episode."""
         found = {}
         for place in {source.path.parent: None for source in self.sources}:
             try:
-                for table in read_mapping(place / STANDINGS_FILE, LONGEST_LINE)["standings"]:
+                for table in read_mapping(place / STANDINGS_FILE, _MOST_STANDINGS)["standings"]:
                     found[str(table["game"])] = table["by"] == "wins"
             except (OSError, ValueError, LookupError, TypeError):  # There are none, or somebody else's.
                 continue

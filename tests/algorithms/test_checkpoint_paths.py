@@ -48,10 +48,6 @@ def test_a_model_is_told_from_checkpoints(tmp_path):
         find_checkpoint(str(tmp_path))
 
 
-def test_addresses_are_taken_as_they_are():
-    assert find_checkpoint("s3://bucket/checkpoint") == "s3://bucket/checkpoint"
-
-
 def test_own_checkpoints_are_told_from_stock_ones(tmp_path):
     own, stock = make_checkpoint(tmp_path / "own"), make_checkpoint(tmp_path / "stock")
     (own / "manifest.json").write_text("{}")

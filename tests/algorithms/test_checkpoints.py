@@ -10,9 +10,7 @@ import pytest
 
 from rllib_lmgame.algorithms.checkpoints import manifest as checkpoints
 from rllib_lmgame.algorithms.checkpoints.manifest import (
-    ITERATION_FILE,
     MANIFEST,
-    iteration_of,
     manifest_problem,
     move_into,
     verify_manifest,
@@ -143,12 +141,6 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest
     place = whole(tmp_path / "checkpoint_000001")
     monkeypatch.setattr(checkpoints, "file_hash", lambda path: (place / "none").read_bytes())
     assert "none cannot be read" in str(manifest_problem(place))
-
-
-@pytest.mark.parametrize("value", ["Infinity", "[]"])
-def test_an_iteration_that_is_none_is_not_told(tmp_path: Path, value: str) -> None:
-    (tmp_path / ITERATION_FILE).write_text(f'{{"training_iteration": {value}}}')
-    assert iteration_of(tmp_path) is None
 
 
 # -- moving ----------------------------------------------------------------------------------------------------------

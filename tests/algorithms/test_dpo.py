@@ -22,17 +22,6 @@ class Resumed(LMGameDPO):
         return 0
 
 
-def test_files_are_read_and_no_expert_plays() -> None:
-    told: list[str] = []
-    loop = Resumed(SimpleNamespace(passed_over=0, episodes=lambda *args: []))
-    loop.metrics = SimpleNamespace(log_value=lambda *args, **more: None)
-    loop.env_runner_group = SimpleNamespace(local_env_runner=None)
-    loop.tell = told.append
-    loop.at_present = lambda: loop.config.run
-    loop.play_batch()
-    assert told == ["reading the data"]
-
-
 def test_a_resumed_run_goes_on_counting_what_it_leaves_out() -> None:
     state = Resumed(SimpleNamespace(passed_over=7)).lmgame_state()
     data = SimpleNamespace(passed_over=0)

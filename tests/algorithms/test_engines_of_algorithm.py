@@ -35,21 +35,6 @@ from rllib_lmgame.learners.process import ProcessGroup
 from rllib_lmgame.policies.model.files import ModelFiles
 from rllib_lmgame.policies.model.network import CheckpointTensors, parts_of
 
-NCCL = {
-    "inference": {"engine": "vllm", "weight_transport": "nccl", "num_gpus_per_engine": 1},
-    "num_gpus_per_learner": 1,
-    "num_learners": 1,
-}
-IPC = {
-    "inference": {"engine": "vllm", "weight_transport": "ipc", "num_gpus_per_engine": 0.4},
-    "num_gpus_per_learner": 0.6,
-    "num_learners": 1,
-}
-
-
-def with_(base: dict[str, Any], inference: dict[str, Any] | None = None, **rest: Any) -> dict[str, Any]:
-    return base | rest | {"inference": base["inference"] | (inference or {})}
-
 
 @pytest.mark.parametrize(
     "assignments",

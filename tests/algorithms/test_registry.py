@@ -60,11 +60,6 @@ def test_a_class_that_changes_the_loop_alone_needs_no_entry() -> None:
     )
 
 
-def test_what_is_not_of_this_package_is_found_by_its_path() -> None:
-    entry = AlgorithmEntry("Mine", f"{__name__}:OtherLoop", PPO.config, PPO.sections)
-    assert reference(entry) == f"{__name__}:OtherLoop"
-
-
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -72,10 +67,6 @@ def test_what_is_not_of_this_package_is_found_by_its_path() -> None:
         (
             {"sections": {**COMMON_SECTIONS, "policies": Section(LMGameConfig)}},
             "a section 'policies', which is another key",
-        ),
-        (
-            {"sections": {**COMMON_SECTIONS, "env": Section(LMGameConfig)}},
-            "a section 'env', which is another key",
         ),
     ],
 )

@@ -30,8 +30,6 @@ from tests.in_place import in_place
 SOKOBAN = {"env": "lmgame/Sokoban-v0", "language_model": {"model": "tiny"}}
 TWO_GAMES = {"games": ["lmgame/Sokoban-v0", {"env": "lmgame/FrozenLake-v0", "weight": 3}]}
 SUCCESS = "env_runners/success_rate"
-ROOM = "lmgame_Sokoban-v0"
-
 few = settings(max_examples=50)
 values = st.floats(-100, 100)
 points = st.lists(st.tuples(st.integers(-5, 40), values), min_size=1, max_size=5, unique_by=lambda point: point[0]).map(
@@ -189,10 +187,7 @@ def test_a_damaged_state_of_schedules_is_told(state, said) -> None:
         ),
         ({"values": [], "above": 0.5}, "x.values", "at least one"),
         ({"points": [[0, 1]], "above": 0.5}, "x.above", "belongs to `values`"),
-        ({"points": [[0, 1]], "iterations": 1}, "x.iterations", "belongs to `values`"),
         ({"values": [1, 2], "above": 0.5, "type": "step"}, "x.type", "belongs to `points`"),
-        ({"points": [[0, 1]], "type": "cosine"}, "x.type", "linear"),
-        ({"points": [[0, 1]], "every": 3}, "x.every", "unknown key"),
     ],
 )
 def test_what_is_no_schedule_is_refused(entry, path, words) -> None:

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from pyarrow.fs import LocalFileSystem, _MockFileSystem
 
 from rllib_lmgame.algorithms.base import LMGameAlgorithm
-from rllib_lmgame.algorithms.cluster import threads as trials
 from rllib_lmgame.algorithms.cluster.threads import (
     THREADS_FILE,
     Places,
@@ -25,7 +24,6 @@ from rllib_lmgame.algorithms.cluster.threads import (
 )
 from rllib_lmgame.base import threads
 from rllib_lmgame.base.threads import cores_of_trial, first_environment, openmp_threads, threads_each, usable_cores
-from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.learners.options import learner_threads
 
 
@@ -47,20 +45,6 @@ def test_processes_of_a_phase_fill_the_cores_and_no_more(cores, processes, other
 )
 def test_a_trial_has_the_share_of_the_cores_that_it_reserved(usable, declared, reserved, cores) -> None:
     assert cores_of_trial(usable, declared, reserved) == pytest.approx(cores)
-
-
-def test_trials_at_once_are_told_for_one_machine_alone(monkeypatch) -> None:
-    store: dict[str, str] = {}
-    monkeypatch.setattr(trials, "tell_phase", store.__setitem__)
-    monkeypatch.setattr(trials, "phase_of", store.get)
-    monkeypatch.setattr("ray.is_initialized", lambda: True)
-    monkeypatch.setattr("ray.get_runtime_context", lambda: SimpleNamespace(get_job_id=lambda: "01"))
-    monkeypatch.setattr("ray.nodes", lambda: [{"Alive": True}, {"Alive": False}])
-    assert trials.trials_at_once() is None
-    trials.tell_trials_at_once(3)
-    assert trials.trials_at_once() == 3
-    monkeypatch.setattr("ray.nodes", lambda: [{"Alive": True}, {"Alive": True}])
-    assert trials.trials_at_once() is None
 
 
 @pytest.mark.parametrize(
@@ -144,12 +128,6 @@ def test_an_explicit_number_of_a_learner_wins(asked, found, reserved, threads) -
     run = SimpleNamespace(training=SimpleNamespace(num_threads=asked))
     config = SimpleNamespace(run=run, learner_threads=found, num_cpus_per_learner=reserved)
     assert learner_threads(config) == threads
-
-
-def test_an_engine_by_itself_has_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rllib_lmgame.base.threads.usable_cores", lambda: 6)
-    monkeypatch.delenv("OMP_NUM_THREADS")
-    assert (InferenceOptions(num_threads="auto").threads, InferenceOptions(num_threads=2).threads) == (6, 2)
 
 
 @pytest.mark.slow

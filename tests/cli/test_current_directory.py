@@ -55,14 +55,6 @@ def rllib(directory: Path, *arguments: str) -> str:
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current directory, which Python does not look in."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
-    return tmp_path
-
-
-@pytest.fixture
 def mine(here: Path):
     (here / "mine.py").write_text(MINE)
     yield here
@@ -141,32 +133,6 @@ def test_every_option_that_takes_an_import_path_is_looked_at() -> None:
 def test_what_a_registry_takes_by_its_path_is_looked_at() -> None:
     taken = [each for each in vars(registry).values() if isinstance(each, registry.Registry)]
     assert {each.key.rpartition(".")[2] for each in taken} <= IMPORTING_KEYS
-
-
-def test_who_imports_at_the_same_time_leaves_the_process_as_it_was(here: Path) -> None:
-    """A thread that imports a module cannot end the process; others can, then and later."""
-    (here / "slow_to_import.py").write_text("import time\ntime.sleep(0.3)")
-    (here / "leaves_at_once.py").write_text("import os\nos._exit(0)")
-    code = f"""if True:
-        import os, sys, threading, time
-        sys.path.append({str(here)!r})
-        from rllib_lmgame.base.plugin import imported
-        threads = [threading.Thread(target=imported, args=("slow_to_import",)) for _ in range(2)]
-        for thread in threads:
-            thread.start()
-            time.sleep(0.1)
-        try:
-            imported("leaves_at_once")
-        except SystemExit:
-            print("stays")
-        for thread in threads:
-            thread.join()
-        try:
-            os._exit(7)
-        except SystemExit:
-            os.abort()
-    """
-    assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 7
 
 
 def keys_of_the_table() -> list[str]:

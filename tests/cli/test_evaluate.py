@@ -160,12 +160,8 @@ def test_an_endpoint_takes_the_other_seats_and_its_tokens_are_counted(endpoint, 
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        (["--env", "lmgame/Sokobn-v0"], "did you mean 'lmgame/Sokoban-v0'"),
         (["--env", "lmgame/Sokoban-v0", "--env-config", "{dim_rom: 3}"], "dim_room"),
-        (["--env", RPS, "--against", "rnadom"], "--against: unknown player 'rnadom'; did you mean 'random'?"),
-        (["--env", RPS, "--against", "random", "random"], "two players are called 'random'"),
         (["--env", RPS, "--against", "random", "--time-limit", "0"], "--time-limit: must be"),
-        (["--env", RPS, "--against", "openai:m@http://h/v1", "-c", "{endpoint: {atempts: 3}}"], "atempts"),
     ],
 )
 def test_what_is_wrong_is_said_before_ray_starts(flags, words, tiny_model_dir, monkeypatch, capsys) -> None:

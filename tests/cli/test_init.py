@@ -8,15 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rllib_lmgame.cli.init import config_text
 from rllib_lmgame.cli.main import main
-
-
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
-    return tmp_path
 
 
 def test_a_game_passes_the_checks_its_own_test_and_a_dry_run(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -34,13 +26,6 @@ def test_a_game_passes_the_checks_its_own_test_and_a_dry_run(here: Path, capsys:
     assert f"# {name}: LMGamePPO, 1 trial" in text and "GuessNumber" not in text + (here / f"{name}.py").read_text()
     assert main(["init", "game", name]) == 2
     assert f"{name}.py, test_{name}.py, {name}.yaml exists" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("engine", [True, False])
-def test_the_engine_is_one_that_is_here(engine: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: engine or None)
-    text = config_text("a", "b:C")
-    assert ("engine: vllm" if engine else "engine: transformers") in text
 
 
 @pytest.mark.parametrize(

@@ -59,19 +59,6 @@ def test_a_relative_path_is_that_of_the_start(tmp_path: Path, monkeypatch: pytes
     assert names(home) == ["q.jsonl"] and names(tmp_path) == ["home"]
 
 
-@pytest.mark.parametrize(
-    ("out", "reason"),
-    [("a" * 256, "File name too long"), ("/proc/q.jsonl", "No such file or directory"), ("file/q", "Not a directory")],
-)
-def test_a_place_that_takes_no_file_is_named(out, reason, tmp_path, monkeypatch, capsys) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("file").touch()
-    assert collect(out) == 2
-    said = capsys.readouterr().err
-    assert said.startswith("error: --out: ") and reason in said and said.count("\n") == 1
-    assert names(tmp_path) == ["file"]
-
-
 def test_a_full_disk_is_named(tmp_path, monkeypatch, capsys) -> None:
     def write(*arguments: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")

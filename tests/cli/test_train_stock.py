@@ -70,9 +70,3 @@ def test_a_signal_saves_and_resume_goes_on(tmp_path, number, rllib):
     rllib(f"train file {file} --resume").finish()
     after = [json.loads(line)["training_iteration"] for line in (trial / "result.json").read_text().splitlines()]
     assert after == list(range(1, 31))
-
-
-@pytest.mark.slow
-def test_there_must_be_something_to_resume(tmp_path, rllib):
-    command = rllib(f"train --algo PPO --env CartPole-v1 --storage-path {tmp_path} --resume {SMALL}")
-    assert "nothing to resume" in command.finish(2)

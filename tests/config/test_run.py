@@ -105,23 +105,3 @@ def test_the_options_of_a_policy_have_its_own_and_no_schedules_of_these() -> Non
     assert (b.lr, b.training.policy_loss.clip_low, b.language_model.max_tokens_per_turn) == (1e-3, 0.2, 128)
     assert ("lr" in a.schedules, "gamma" in a.schedules, "lr" in b.schedules) == (False, True, True)
     assert (b.at({"gamma": 0.25}).gamma, b.gamma, b.at({}).name) == (0.25, 0.5, "b")
-
-
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        (
-            {"training": {"aggregation": {"type": "sequence_mean", "length": 3}}},
-            "config.training.aggregation.length: unknown key with type: sequence_mean; it belongs to type: "
-            "constant_length",
-        ),
-        (
-            {"league": {"matchmaking": {"power": 3}}},
-            "config.league.matchmaking.power: unknown key with type: pfsp_var; it belongs to type: pfsp_hard",
-        ),
-    ],
-)
-def test_an_option_of_another_type_is_said_to_be_one(values: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError) as error:
-        read({**ROOM, **values}, PPO)
-    assert str(error.value) == message

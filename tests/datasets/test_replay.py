@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import json
 import math
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -17,8 +16,6 @@ from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.episode_log import read_log
 from rllib_lmgame.rollouts.records import trajectory_of
 from tests.rollouts.session_play import play_games
-
-MakeRunner = Callable[..., TextGameEnvRunner]
 
 
 def log_of(runner: TextGameEnvRunner, directory, expert: str | None = "random"):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 
 import generate
 import pytest
@@ -14,8 +13,6 @@ from json_schema import file_schema
 from rllib_lmgame.base.registry import ESTIMATORS
 from rllib_lmgame.envs.registry import INDEX, own_games
 from rllib_lmgame.learners.options import TrainingOptions
-
-DOCS = Path(__file__).parents[2] / "docs"
 
 
 @pytest.mark.slow

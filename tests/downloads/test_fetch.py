@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import shutil
 import stat
-import threading
 import zipfile
 from collections import namedtuple
 from pathlib import Path
 from typing import Any
 
 import pytest
+from endpoint_server import listening
 from hub_server import COMMIT, HubServer, quiet, serve_bird, zipped
 
 from rllib_lmgame.base.errors import ConfigError
@@ -123,15 +123,10 @@ def test_a_known_hash_is_compared_whatever_the_hub_says(hub: HubServer) -> None:
 
 
 def test_the_token_goes_to_the_hub_and_to_no_other_host(gsm8k: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    other = HubServer()
-    thread = threading.Thread(target=other.serve_forever, args=(0.01,), daemon=True)
-    thread.start()
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
-    gsm8k.elsewhere = other
-    fetch("gsm8k:test", report=quiet)
-    other.shutdown()
-    other.server_close()
-    thread.join()
+    with listening(HubServer()) as other:
+        gsm8k.elsewhere = other
+        fetch("gsm8k:test", report=quiet)
     assert {each.headers.get("Authorization") for each in gsm8k.asked} == {"Bearer hf_secret"}
     assert other.asked and all("Authorization" not in each.headers for each in other.asked)
 

@@ -56,13 +56,6 @@ def test_a_set_that_is_not_here_names_the_command_that_fetches_it_and_its_size(r
         places.path_of("data:gsm8k:test", "env_config.data")
 
 
-def test_an_unknown_name_or_part_is_answered_with_the_nearest(root: Path) -> None:
-    with pytest.raises(ConfigError, match=r"no data set is called 'gsm8'; did you mean 'gsm8k'"):
-        places.path_of("data:gsm8")
-    with pytest.raises(ConfigError, match=r"has no part 'tests'; did you mean 'test'"):
-        places.path_of("data:gsm8k:tests")
-
-
 def test_files_altered_since_are_named(root: Path) -> None:
     put(root, "math500", {"test.jsonl": b"{}\n"}, ("test",))
     (root / "math500" / "test.jsonl").write_bytes(b"{")

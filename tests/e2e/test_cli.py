@@ -16,8 +16,6 @@ from commands import Command
 from rllib_lmgame.algorithms.checkpoints.background import WRITTEN
 from rllib_lmgame.algorithms.checkpoints.manifest import iteration_of, manifest_problem
 
-PATIENCE_S = 240
-
 Rllib = Callable[..., Command]
 WriteFile = Callable[..., str]
 

@@ -90,7 +90,6 @@ COLOURS = """(async () => {
   await open();
   return [...document.querySelectorAll(".tok")].slice(0, 3).map(token => token.style.backgroundColor);
 })()"""
-ROWS = "[...document.querySelectorAll('#scroll .row')].map(row => +row.dataset.i)"
 
 
 def _colour(text: str) -> Any:

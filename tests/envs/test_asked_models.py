@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import threading
 from collections.abc import Iterator
 
 import pytest
@@ -16,17 +15,13 @@ from rllib_lmgame.envs.games.words.guessing.guess_my_city import GuessMyCity
 from rllib_lmgame.envs.games.words.guessing.twenty_questions import TwentyQuestions
 from rllib_lmgame.envs.support import asked_models
 from rllib_lmgame.rollouts.game_calls import GameCalls
-from tests.endpoint_server import Endpoint
+from tests.endpoint_server import Endpoint, listening
 
 
 @pytest.fixture
 def server() -> Iterator[Endpoint]:
-    with Endpoint() as endpoint:
-        thread = threading.Thread(target=endpoint.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
+    with listening(Endpoint()) as endpoint:
         yield endpoint
-        endpoint.shutdown()
-        thread.join()
 
 
 def debate(judge: str, speech: str = "Cats are kind because they purr."):

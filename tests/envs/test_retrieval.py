@@ -13,13 +13,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import ExitStack
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from endpoint_server import JSONRequests, listening
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs.games.web.deep_search import retrievers
@@ -154,21 +156,13 @@ class Served(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_address[1]}/retrieve"
 
 
-class _Requests(BaseHTTPRequestHandler):
+class _Requests(JSONRequests):
     server: Served
 
     def do_POST(self) -> None:
-        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        asked = self.asked()
         self.server.asked.append(asked)
-        status, content = self.server.answer(asked)
-        data = content if isinstance(content, bytes) else json.dumps(content).encode()
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-    def log_message(self, *args: Any) -> None:
-        """Nothing."""
+        self.send(*self.server.answer(asked))
 
 
 def echo(asked: dict[str, Any]) -> tuple[int, Any]:
@@ -180,17 +174,8 @@ def echo(asked: dict[str, Any]) -> tuple[int, Any]:
 
 @pytest.fixture
 def serve() -> Iterator[Callable[..., Served]]:
-    servers: list[Served] = []
-
-    def start(answer: Callable[[dict[str, Any]], tuple[int, Any]] = echo) -> Served:
-        servers.append(Served(answer))
-        threading.Thread(target=servers[-1].serve_forever, daemon=True).start()
-        return servers[-1]
-
-    yield start
-    for server in servers:
-        server.shutdown()
-        server.server_close()
+    with ExitStack() as servers:
+        yield lambda answer=echo: servers.enter_context(listening(Served(answer)))
 
 
 def test_searches_that_come_together_are_one_request(serve: Callable[..., Served]) -> None:
@@ -218,10 +203,8 @@ def test_faults_that_may_pass_are_tried_again(serve: Callable[..., Served], stat
         ((404, b"gone"), "HTTP 404: gone"),
         ((302, b""), "HTTP 302"),
         ((200, b"<html>"), "sent no JSON with a `result`: <html>"),
-        ((200, {"results": []}), "sent no JSON with a `result`"),
         ((200, {"result": "x"}), "results are str, not a list"),
         ((200, {"result": [[], []]}), "results for 2 queries; asked were 1"),
-        ((200, {"result": [[5]]}), "result 1 is int, not a document"),
         ((200, {"result": [[{"document": {"contents": 5}}]]}), "result 1: field 'contents' is int"),
         ((200, {"result": [[{"document": {"contents": ""}}]]}), "result 1: the passage has no text"),
         ((503, b"busy"), "answered HTTP 503: busy"),

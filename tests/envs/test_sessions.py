@@ -25,14 +25,10 @@ from tests.envs.begun import begun, each_game
     ("game", "key", "said"),
     [
         ("lmgame/Sokobn-v0", "game", "did you mean 'lmgame/Sokoban-v0'"),
-        ("lmgame/NoSuch-v0", "game", "`rllib games list`"),
         ("kuhnpoker", "game", "did you mean 'lmgame/KuhnPoker-v0'"),
-        ("chess", "game", "package.module:Class"),
-        ("no.such.module:Game", "game", "cannot import 'no.such.module'"),
         ("rllib_lmgame.envs.games.grids.sokoban:Sokobn", "game", "did you mean 'Sokoban'"),
         ("rllib_lmgame.envs.games.grids.sokoban:RULES", "game", "must be a class"),
         ("broken_games:Plain", "env_config.falt", "no such argument"),
-        ("CartPole", "game", "`rllib games list`"),
         ("CartPole-v1", "game", "gym_games.game:GymTextGame with `env_config: {env_id: CartPole-v1}`"),
     ],
 )
@@ -110,7 +106,6 @@ def test_where_a_class_lives_does_not_say_whose_game_it_is(monkeypatch: pytest.M
     ("fault", "said"),
     [
         ("nan", "finite number"),
-        ("huge", "finite number"),
         ("large", "finite number of at most 1e"),
         ("observation", "must be text"),
         ("endless", "has 10,000,000 characters; at most 262,144"),
@@ -119,7 +114,6 @@ def test_where_a_class_lives_does_not_say_whose_game_it_is(monkeypatch: pytest.M
         ("short", "must return"),
         ("raise", "ZeroDivisionError: division by zero"),
         ("legal", "sequence of texts"),
-        ("turns left is an array", "whole number"),
         ("turns left is endless", "whole number of at most 1,000,000,000"),
         ("reset", "RuntimeError: no more levels"),
     ],

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -24,6 +23,7 @@ from rllib_lmgame.envs.games.web.web_arena import tasks as tasks_module
 from rllib_lmgame.envs.games.web.web_arena.game import WebArena
 from rllib_lmgame.envs.games.web.web_arena.judging import ROLE, address_is_right, answer_is_right, includes, same
 from rllib_lmgame.envs.games.web.web_arena.tasks import SITES, Task, chosen_numbers, read_tasks, variable_of
+from tests.endpoint_server import listening
 from tests.envs.chromium import missing_for_browser
 
 if missing := missing_for_browser(lambda: read_tasks({})):
@@ -85,15 +85,11 @@ class Server(ThreadingHTTPServer):
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     """Sites on loopback, which the environment names."""
-    with Server(("127.0.0.1", 0), Sites) as serving:
-        thread = threading.Thread(target=serving.serve_forever, args=(0.01,))
-        thread.start()
+    with listening(Server(("127.0.0.1", 0), Sites)) as serving:
         for site in SITES:
             monkeypatch.setenv(variable_of(site), f"http://127.0.0.1:{serving.server_port}")
         monkeypatch.setattr(game_module, "JUDGED_AFTER_MS", 0)
         yield serving
-        serving.shutdown()
-        thread.join()
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -135,13 +135,6 @@ def sends(body: str) -> Handler:
     return handler
 
 
-def sends_reply(text: str) -> Handler:
-    async def handler(request: web.Request) -> web.Response:
-        return completion(text)
-
-    return handler
-
-
 def refuses(status: int, body: str = "", **headers: str) -> Handler:
     async def handler(request: web.Request) -> web.Response:
         return web.Response(status=status, text=body, headers=headers)

@@ -11,10 +11,8 @@ import pytest
 
 from rllib_lmgame.algorithms.base import LMGameAlgorithm
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
-from rllib_lmgame.base.registry import REPORTS
 from rllib_lmgame.evaluation import learning_report
 from rllib_lmgame.evaluation.learning_report import episode_text, success_table
-from rllib_lmgame.experiments.results.outcome import load_report
 from rllib_lmgame.policies.model.export import save_tokenizer
 from rllib_lmgame.policies.options import LanguageModelOptions
 from rllib_lmgame.rollouts.records import Failure, GameConfig, PlayResult
@@ -82,15 +80,6 @@ def test_levels_are_counted_and_not_seeds() -> None:
     assert low < 0.1 and high > 0.9
     _, alone = success_table({"after": on_levels("1110", "aaaa")}, "test").splitlines()
     assert alone.split() == ["after", "4", "1", "0.750", "-"]
-
-
-def test_play_without_success_has_no_table() -> None:
-    assert success_table({"before": {}, "after": {}}, "test") == ""
-
-
-@pytest.mark.parametrize("name", [*REPORTS, *REPORTS.own.values()])
-def test_reports_are_found_by_name_and_by_path(name: str) -> None:
-    assert callable(load_report(name))
 
 
 def test_an_episode_ends_in_words() -> None:

@@ -136,12 +136,6 @@ def test_what_only_training_reads_does_not_matter(make_config) -> None:
     assert taken["language_model"]["tokenizer"] is None is taken["policies"]["player"]["language_model"]["tokenizer"]
 
 
-def test_a_strangers_section_that_is_none_is_no_trace(make_config) -> None:
-    policies = {"player": {}, "b": {"trained": False, "language_model": 5}}
-    with pytest.raises(ConfigError):
-        of_a_stranger({**make_config().run.as_yaml(), "policies": policies})
-
-
 def test_a_plain_checkpoint_of_a_stranger_plays(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["play", "--checkpoint", str(write()), "--no-pause"]) == 0
     assert "lmgame/Sokoban-v0" in capsys.readouterr().out

@@ -184,16 +184,6 @@ def test_figure_and_tables_are_written(experiment: Path, tmp_path: Path) -> None
         (None, "no such directory"),
         ([], "result.json: it is no trial, or one without a result"),
         ([{"training_iteration": 1, "env_runners": {"episode_return_mean": 1.0}}], "env_runners/episode_return_mean"),
-        (
-            [
-                {
-                    "training_iteration": 1,
-                    "env_runners": {"success_rate": float("nan")},
-                    "learners": {"player": {"policy_loss": 1.0}},
-                }
-            ],
-            f"no result has a number for {SUCCESS}; there is learners/player/policy_loss (--metric",
-        ),
     ],
 )
 def test_what_is_missing_is_named(
@@ -248,11 +238,6 @@ def test_seeds_have_intervals_over_seeds_and_a_single_run_those_of_its_evaluatio
     first, second = "lr=0.1 clip_high=0.1", "lr=0.2 clip_high=0.2"
     assert [run["name"] for run in said["runs"]] == [first, second]
     assert said["differing"] == {key: {first: 0.1, second: 0.2} for key in ("lr", "training.policy_loss.clip_high")}
-
-
-def test_a_key_that_one_run_does_not_set_differs() -> None:
-    assert plot.differing({"a": {"x": {"y": None}, "z": [1]}, "b": {"z": [1]}}) == {"x.y": {"a": None}}
-    assert plot.differing({"a": {"z": 1}, "b": {}}) == {}  # Nothing is known of b.
 
 
 def test_the_table_and_the_json_say_what_is_compared(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -128,20 +128,6 @@ GAMES = [
     },
     {"games": {"choice": [["lmgame/Sokoban-v0"], ["lmgame/Wordle-v0"]]}},
 ]
-EXPERIMENT = [
-    {"stop": {"rl_iteration": 1}, "num_samples": 2, "max_failures": -1, "time_budget_s": 60},
-    {
-        "stop": {"env_runners": {"success_rate": 0.9}},
-        "storage_path": "results",
-        "checkpoint_config": {"num_to_keep": None},
-        "scheduler": {"type": "asha", "metric": "env_runners/episode_return_mean", "mode": "max"},
-        "callbacks": [{"type": "ray.tune.logger:JsonLoggerCallback"}, "ray.tune.logger:CSVLoggerCallback"],
-        "report": {"type": "rllib_lmgame.evaluation.learning_report:learning_report", "episodes": 4},
-        "search": {"seed": None, "max_concurrent_trials": 1},
-    },
-]
-
-TALK = "talk.jsonl"
 
 
 @pytest.fixture(autouse=True)
@@ -207,8 +193,3 @@ def test_options_in_every_form_are_carried(algorithm: str, config: dict[str, Any
 def test_every_form_of_policies_seats_and_games_is_carried(part) -> None:
     config = part if "games" in part else {"env": "lmgame/TicTacToe-v0", **part}
     check_carried(checked({"run": "LMGamePPO", "stop": {"rl_iteration": 1}, "config": config}))
-
-
-@pytest.mark.parametrize("settings", EXPERIMENT, ids=lambda settings: str(settings)[:40])
-def test_every_form_of_the_keys_of_an_experiment_is_accepted(settings) -> None:
-    check_carried(checked({"run": "LMGamePPO", "env": "lmgame/FrozenLake-v0", **settings}))

@@ -19,7 +19,6 @@ from rllib_lmgame.experiments.files.reading import (
     load_text,
     read_experiments,
 )
-from rllib_lmgame.experiments.spec import parent
 
 
 @pytest.mark.parametrize(
@@ -95,12 +94,6 @@ def test_what_is_merged_twice_is_refused_and_what_is_not_closed_is_told_where_it
         assert error_of(text).source == "x.yaml:2"
 
 
-def test_tabs_are_explained():
-    error = error_of("a:\n\tb: 1")
-    assert error.source == "x.yaml:2"
-    assert "tabs" in error.message
-
-
 @pytest.mark.parametrize(
     "tag",
     [
@@ -130,13 +123,9 @@ def test_a_merge_takes_mappings_alone():
     ("text", "words"),
     [
         ("a: !!str {b: 1}", "expected a scalar"),
-        ("a: !!int +-5", "no whole number"),
         (r'a: "\UFFFFFFFF"', "not readable as YAML"),
         (r'a: "\ud800"', "not readable as YAML"),
         ("a: !!" + "k" * 5000 + " [1]", "tag"),
-        ("a: " + "9" * 5000, "too long"),
-        ("a: !!bool maybe", "no bool"),
-        ('a: !!float ""', "no float"),
         ("a: !!map [1]", "2002:map"),
     ],
 )
@@ -144,13 +133,6 @@ def test_surprises_are_refused_on_their_line(text, words):
     error = error_of(f"b: 1\n{text}")
     assert words in error.message and (error.source or "").startswith("x.yaml") and len(str(error)) < 500
     assert error.source == "x.yaml:2" or "no " not in words
-
-
-@pytest.mark.parametrize(
-    ("path", "above"), [("a.b[0]", "a.b"), ("a.b", "a"), ("a[0][1]", "a[0]"), ("a", ""), ("a.", ""), ("a[b]c", "a[b]")]
-)
-def test_the_key_around_a_key(path, above):
-    assert parent(path) == above
 
 
 def test_aliases_and_merges_work():

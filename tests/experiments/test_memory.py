@@ -118,39 +118,6 @@ def test_zero_3_trains_models_that_are_larger_than_a_card(model, learners, gib):
     assert sum(beside.values()) > 2 * shape.parameters / MIB
 
 
-def test_zero_has_buffers_beside_the_states():
-    """In float32: masters and one micro-batch's gradients in stages 1 and 2, gathered weights in stage 3, a bucket (or
-    two) in all.
-    """
-    trained, section = trained_parameters(SHAPE), {"reduce_bucket_size": 1000}
-    stage1, stage2, stage3 = (
-        learner_mib(SHAPE, zero=section | {"stage": stage, "overlap_comm": stage == 2}, num_learners=4)
-        for stage in (1, 2, 3)
-    )
-    assert stage1["optimizer"] * MIB == stage2["optimizer"] * MIB == 12 * trained / 4
-    assert stage3["optimizer"] * MIB == 8 * trained / 4
-    assert stage1["ZeRO's buffers"] * MIB == pytest.approx(4 * (1000 + trained / 4))
-    assert stage2["ZeRO's buffers"] * MIB == pytest.approx(4 * (2000 + trained / 4))
-    assert stage3["ZeRO's buffers"] * MIB == pytest.approx(4 * (1000 + trained))
-
-
-def test_learners_without_zero_sum_gradients_in_a_copy():
-    """It comes when activations and logits have gone, so what is more than these counts."""
-    shape = ModelShape(parameters=10**9, layers=4, hidden_size=64, kv_size=32, vocab_size=1000)
-    parts = learner_mib(shape, num_learners=2, microbatch_tokens=64)
-    assert sum(parts[name] for name in ("activations", "logits", "sum of gradients")) == pytest.approx(
-        parts["gradients"]
-    )
-    assert "sum of gradients" not in learner_mib(SHAPE, num_learners=2)
-    assert "sum of gradients" not in learner_mib(shape, num_learners=1)
-
-
-def test_a_part_that_takes_nothing_more_is_left_out():
-    zero = {"stage": 3, "reduce_bucket_size": 5e8, "offload_optimizer": {"device": "cpu"}}
-    parts = learner_mib(published("32B"), mixed_precision=True, zero=zero, num_learners=4, critic=False)
-    assert "weights at the start or a push" not in parts and all(parts.values())
-
-
 def test_engine_and_cache():
     assert engine_mib(SHAPE, dtype="bfloat16", tensor_parallel_size=2, kv_cache_mib=10) == {
         "weights": 1e6 / MIB,

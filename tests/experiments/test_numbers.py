@@ -18,7 +18,6 @@ from rllib_lmgame.envs.registry import options_of, own_games
 from rllib_lmgame.experiments.spec import CheckpointOptions, ExperimentOptions, SearchOptions
 from rllib_lmgame.policies.options import TinyModelOptions
 from rllib_lmgame.rollouts.options import GameConfig
-from tests.experiments.test_check import GAME, STOCK, check
 
 HUGE = (10**26, 1e26, -(10**26), math.inf, -math.inf, math.nan)
 
@@ -57,11 +56,6 @@ def test_no_option_takes_a_number_that_overflows(group: type) -> None:
                 )
 
 
-def test_numbers_that_make_sense_are_taken() -> None:
-    stops = "{env_runners/episode_return_mean: -5, num_env_steps_sampled_lifetime: 1e12, env_runners/success_rate: 1}"
-    check(GAME, f"stop={stops}", "config.seed=2147483647")
-
-
 class _Theirs(TextGameOptions):
     world_seed: int = option(2**40, "Of a world.")
     budget: float = option(5e9, "Money.")
@@ -75,9 +69,3 @@ def test_options_of_games_of_others_take_any_finite_number_and_ours_beside_them_
     for wrong in ({"budget": math.inf}, {"world_seed": 10**400}, {"max_turns": 5 * 10**9}, {"depth": -(10**13)}):
         with pytest.raises(ConfigError):
             build(_Theirs, wrong)
-
-
-@pytest.mark.parametrize(("text", "more"), [(STOCK, ()), (GAME, ("config.callbacks_on_train_result=builtins:print",))])
-def test_names_of_others_that_look_like_ours_are_not_refused(text: str, more: tuple[str, ...]) -> None:
-    check(text, *more, "stop={env_runners/success_rate: 90}")
-    check(text, *more, "stop={timestamp: 2e9, env_runners/reward_lifetime: -5}")

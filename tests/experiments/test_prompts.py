@@ -126,15 +126,6 @@ def test_slow_games_are_not_played_for_a_tiny_models_tokenizer(monkeypatch: pyte
     assert not played
 
 
-def test_a_reply_that_fits_in_no_turn_is_refused_without_playing_the_game() -> None:
-    text = GAME.replace("lmgame/FrozenLake-v0", "tests.envs.author_games:Hanging")
-    error = refusal(text, "config.language_model={max_tokens_per_turn: 2}")
-    assert error.path == "config.language_model.max_tokens_per_turn"
-    check_prompts([check(text, "config.language_model={max_tokens_per_turn: 3}")])
-    program = text.replace("tests.envs.author_games:Hanging", "agent:tests.envs.author_games:whatever")
-    check_prompts([check(program, "config.language_model={max_tokens_per_turn: 1}")])
-
-
 def test_there_is_a_limit_to_the_time_of_all_games_together(monkeypatch: pytest.MonkeyPatch) -> None:
     from rllib_lmgame.experiments.checks import prompts
 

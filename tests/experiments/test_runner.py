@@ -269,15 +269,3 @@ def test_a_wrong_configuration_ends_its_own_experiment_alone(monkeypatch, tmp_pa
     with handled_signals():
         runner._run_each(experiments, RunOptions(), [])
     assert ran == [("a", False, False), ("b", False, False)]
-
-
-def test_where_the_metrics_are_is_told_of_nodes_that_show_them():
-    nodes = [
-        {"Alive": True, "NodeManagerAddress": "10.0.0.1", "MetricsExportPort": 8080},
-        {"Alive": False, "NodeManagerAddress": "10.0.0.2", "MetricsExportPort": 8080},
-        {"Alive": True, "NodeManagerAddress": "10.0.0.3", "MetricsExportPort": -1},
-    ]
-    first, second = cluster.dashboard_lines("a:1", nodes)
-    assert first.startswith("Ray dashboard: http://a:1")
-    assert second == "Metrics for Prometheus: http://10.0.0.1:8080/metrics"
-    assert len(cluster.dashboard_lines(None, nodes[1:])) == 1

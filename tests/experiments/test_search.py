@@ -31,16 +31,11 @@ from rllib_lmgame.experiments.spec import CheckpointOptions, Source, make_spec
     ("space", "words"),
     [
         ({"grid_search": []}, "list of values"),
-        ({"grid_search": 3}, "list of values"),
-        ({"choice": "abc"}, "list of values"),
         ({"grid_search": [{"uniform": [0, 1]}]}, "inside another"),
-        ({"uniform": [1]}, r"\[low, high\]"),
         ({"uniform": [2, 1]}, "less than high"),
         ({"uniform": ["a", 1]}, "must be a number"),
         ({"loguniform": [0, 1]}, "greater than 0"),
         ({"randint": [1.5, 3]}, "whole number"),
-        ({"quniform": [0, 1, 0]}, "step must be greater"),
-        ({"randn": [0, -1]}, "deviation must be greater"),
     ],
 )
 def test_wrong_spaces_are_named(space, words):
@@ -99,10 +94,8 @@ def test_a_result_without_the_metric_is_passed_over():
     [
         ("ashaa", "scheduler.type", "did you mean 'asha'"),
         ({"metric": "m"}, "scheduler.type", "missing"),
-        ({"type": "asha"}, "scheduler.metric", "missing"),
         ({"type": "asha", "metric": "m", "mode": ["max"]}, "scheduler.mode", "max or min"),
         ({"type": "asha", "metric": "m", "mode": "max", "grace_perid": 1}, "scheduler.grace_perid", "grace_period"),
-        ({"type": "asha", "metric": "m", "mode": "max", "max_t": -1}, "scheduler", "async_hyperband"),
         ({"type": "pbt", "metric": "m", "mode": "max"}, "scheduler", "hyperparam_mutations"),
         (
             {"type": "pbt", "metric": "m", "mode": "max", "hyperparam_mutations": {"lr": {"uniform": [2]}}},
@@ -117,10 +110,8 @@ def test_a_result_without_the_metric_is_passed_over():
                 words,
             )
             for mutations, key, words in (
-                ({"lr": 3}, ".lr", "list of values"),
                 ({"uniform": [1, 2]}, "", "write it below a key"),
                 ({"lr": {"grid_search": [1, 2]}}, ".lr", "list of values"),
-                ({"lr": [1, {"uniform": [1, 2]}]}, ".lr", "list of values"),
                 (
                     {"training": {"policy_loss": {"clip_low": {"uniform": [0, 1]}, "clip_high": 3}}},
                     ".training.policy_loss.clip_high",
@@ -217,7 +208,6 @@ def test_a_searcher_of_rays_draws_with_the_schedulers_metric(drawing):
     [
         ({"type": "drawig"}, LR, ASHA, "search.type", "did you mean 'drawing'"),
         ({"type": "drawing"}, LR, None, "search.metric", "missing"),
-        ({"type": "drawing", "metric": "m"}, LR, None, "search.mode", "max or min"),
         ({"type": "drawing", "arguments": {"n_inital": 2}}, LR, ASHA, "search.arguments.n_inital", "'n_initial'"),
         ({"type": "drawing", "arguments": {"n_initial": 10}}, LR, ASHA, "search", "pip install drawing"),
         ({"type": "drawing"}, {}, ASHA, "search.type", "there is no search space"),

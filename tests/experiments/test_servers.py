@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,7 @@ import yaml
 from agentgym_server import serving
 
 from rllib_lmgame.cli.main import main
-from tests.endpoint_server import Endpoint
+from tests.endpoint_server import Endpoint, JSONRequests, listening
 
 MODEL: dict[str, Any] = {
     "language_model": {
@@ -70,8 +68,7 @@ def test_the_entry_of_a_missing_server_is_named(above: str, tmp_path: Path, caps
 
 
 def test_each_model_that_is_asked_is_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with Endpoint() as server:
-        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+    with listening(Endpoint()) as server:
         games = [
             {"env": "lmgame/TwentyQuestions-v0", "name": name, "env_config": {"oracle": oracle, "max_turns": 2}}
             for name, oracle in (("one", server.player), ("other", "openai:stone@http://127.0.0.1:9/v1"))
@@ -85,7 +82,6 @@ def test_each_model_that_is_asked_is_checked(tmp_path: Path, capsys: pytest.Capt
             f"#   lmgame/TwentyQuestions-v0 asks {server.player.removeprefix('openai:').replace('@', ' at ')}" in told
         )
         assert "#   warning: lmgame/TwentyQuestions-v0: no answer from http://127.0.0.1:9/v1" in told
-        server.shutdown()
 
 
 def test_a_model_that_is_nowhere_is_told_before_a_run(
@@ -98,6 +94,7 @@ def test_a_model_that_is_nowhere_is_told_before_a_run(
         (nowhere, "config.language_model.model"),
         ({"policies": {"player": nowhere}}, "config.policies.player.language_model.model"),
         ({"language_model": {"tokenizer": "models/not-here"}}, "config.language_model.tokenizer"),
+        ({**MODEL, "teacher": {"model": "models/not-here"}, "warm_start": {}}, "config.teacher.model"),
     ):
         experiment = {"run": "LMGamePPO", "env": "lmgame/FrozenLake-v0", "stop": {"rl_iteration": 1}, "config": config}
         (tmp_path / "a.yaml").write_text(yaml.safe_dump({"playing": experiment}))
@@ -106,22 +103,6 @@ def test_a_model_that_is_nowhere_is_told_before_a_run(
         said = f"{place}: 'models/not-here' is no directory here, and the hub does not give it"
         assert said in capsys.readouterr().err and not (tmp_path / "runs").exists()
         assert main([*command, "--dry-run"]) == 0
-
-
-def test_a_teacher_that_is_nowhere_is_told_before_a_run(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Not at the first update behind a warm start; a dry run goes on."""
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    config = {**MODEL, "teacher": {"model": "nobody-here/no-such-teacher"}, "warm_start": {}}
-    experiment = {"run": "LMGamePPO", "env": "lmgame/FrozenLake-v0", "stop": {"rl_iteration": 1}, "config": config}
-    (tmp_path / "a.yaml").write_text(yaml.safe_dump({"taught": experiment}))
-    command = ["train", "file", str(tmp_path / "a.yaml"), "--storage-path", str(tmp_path / "runs")]
-    said = "config.teacher.model: 'nobody-here/no-such-teacher' is no directory here, and the hub does not give it"
-    assert main(command) == 2
-    assert said in capsys.readouterr().err and not (tmp_path / "runs").exists()
-    assert main([*command, "--dry-run"]) == 0
-    assert f"#   warning: {said}" in capsys.readouterr().out
 
 
 def test_a_teacher_behind_an_endpoint_is_asked_before_a_run(
@@ -157,26 +138,13 @@ def test_a_teacher_behind_an_endpoint_is_asked_before_a_run(
 def scoring_endpoint() -> Iterator[str]:
     """The address of a server whose every token is called `another`."""
 
-    class Requests(BaseHTTPRequestHandler):
+    class Requests(JSONRequests):
         def do_GET(self) -> None:
-            self.send({"data": [{"id": "big"}]})
+            self.send(200, {"data": [{"id": "big"}]})
 
         def do_POST(self) -> None:
-            ids = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["prompt"]
-            there = [{str(each): {"logprob": -1.0, "decoded_token": "another"}} for each in ids[1:]]
-            self.send({"choices": [{"prompt_logprobs": [None, *there]}]})
+            there = [{str(each): {"logprob": -1.0, "decoded_token": "another"}} for each in self.asked()["prompt"][1:]]
+            self.send(200, {"choices": [{"prompt_logprobs": [None, *there]}]})
 
-        def send(self, content: Any) -> None:
-            data = json.dumps(content).encode()
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
-
-        def log_message(self, *args: Any) -> None:
-            """Nothing."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Requests) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+    with listening(ThreadingHTTPServer(("127.0.0.1", 0), Requests)) as server:
         yield f"http://127.0.0.1:{server.server_address[1]}/v1"
-        server.shutdown()

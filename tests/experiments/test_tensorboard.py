@@ -6,7 +6,6 @@ import errno
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,16 +13,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboardX.record_writer import RecordWriter
 
 from rllib_lmgame.experiments.results.tensorboard import TensorBoardFile
-
-
-class Trial(SimpleNamespace):
-    """As much of a Tune trial as the logger looks at; hashable like one."""
-
-    __hash__ = object.__hash__
-    __eq__ = object.__eq__
-
-    def init_local_path(self) -> None:
-        pass
+from tests.experiments.test_result_files import Trial
 
 
 @pytest.fixture

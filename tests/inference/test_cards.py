@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
@@ -42,15 +41,6 @@ def test_engines_on_one_card_start_one_after_the_other(
 
     asyncio.run(start())
     assert len(at_once) == 3 and (max(at_once) == 1) == (most == 1)
-
-
-def test_vllm_on_a_gpu_takes_long_prompts_in_few_steps() -> None:
-    def budget(gpus: float, **options: Any) -> int | None:
-        own = InferenceOptions(num_gpus_per_engine=gpus, **options)
-        return vllm_engine._device_args(own, 64)["max_num_batched_tokens"]
-
-    assert (budget(0.4), budget(0.4, max_num_batched_tokens=512), budget(0.4, max_num_seqs=9000)) == (8192, 512, 9000)
-    assert (budget(1), budget(2, max_num_batched_tokens=512)) == (None, 512)  # None: vLLM chooses by the card.
 
 
 @pytest.mark.parametrize(("free", "shared"), [(10**9, True), (10, False)])

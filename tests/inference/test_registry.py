@@ -78,12 +78,6 @@ def test_an_engine_of_others_is_known_by_its_group() -> None:
             InferenceOptions(engine=choice)
 
 
-@pytest.mark.parametrize("name", ["VLLM", "vlm", "transformer"])
-def test_a_name_that_is_none_is_answered_with_the_nearest(name: str) -> None:
-    with pytest.raises(ConfigError, match=r"no engine `.*`; did you mean `(vllm|transformers)`"):
-        InferenceOptions(engine=name)
-
-
 def test_the_estimate_of_memory_asks_the_group(make_config: Any) -> None:
     def engine(name: str) -> Any:
         inference = {"engine": name, "kv_cache_memory_mb": 100}

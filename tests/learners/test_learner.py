@@ -26,7 +26,7 @@ from rllib_lmgame.learners.objectives.base import LearnerSettings
 from rllib_lmgame.learners.options import LEAST_VALUE_LR, WARMUP_STEPS_AFTER_SUPERVISION, TrainingOptions, WeightUse
 from rllib_lmgame.policies.model.attention import PackedRows
 from rllib_lmgame.policies.model.rl_module import ScriptedRLModule
-from rllib_lmgame.rollouts.records import trajectory_of
+from rllib_lmgame.rollouts.records import trajectory_of, turns_of
 from rllib_lmgame.telemetry.metrics import LEARNER_NAMES, OBSERVATION_NAMES
 
 SMALL = {"max_tokens_per_microbatch": 64, "head_chunk_tokens": 8}
@@ -623,7 +623,9 @@ def test_an_episode_that_fills_a_step_counts_what_it_weighs(weight: float, make_
     before = {name: value.clone() for name, value in learner.module["player"].state_dict().items()}
     for each in (1.0, weight):
         learner.module["player"].load_state_dict(before)
-        episodes = WholeEpisodes(episodes=[alone(part, "kept-0", weight=each)])
+        for turn in turns_of(part):
+            turn.weight = each
+        episodes = WholeEpisodes(episodes=[alone(part, "kept-0")])
         metrics = update(learner, episodes, objective=SupervisedObjective(1, 1e-3))
         found.append((metrics["policy_loss"], {name: value.clone() for name, value in gradients.items()}))
     (plain, gradient), (weighed, other) = found

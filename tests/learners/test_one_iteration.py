@@ -24,7 +24,3 @@ def test_it_plays_learns_and_pushes_without_ray() -> None:
     assert len(lines) == 2 and all("logprob_diff" in line for line in lines)
     gaps = [float(line.split("logprob_diff ")[1].split()[0]) for line in lines]
     assert max(gaps) < 1e-4, "the engine plays with the weights that were pushed"
-
-
-def test_it_is_read_at_once() -> None:
-    assert len(FILE.read_text().splitlines()) <= 250

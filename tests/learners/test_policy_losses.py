@@ -193,10 +193,6 @@ def halved(terms: PolicyTerms) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     return loss, {}
 
 
-def of_two(terms: PolicyTerms, more: int) -> None:
-    """Takes too much."""
-
-
 class Scaled(PolicyLoss):
     scale: float = option(0.5, "A factor.", gt=0)
 

@@ -177,9 +177,3 @@ def test_pass_at_k_is_the_share_of_draws_of_k_with_a_success(samples: list[bool]
 def test_its_mean_is_over_levels_with_enough_samples(levels: list[list[bool]], k: int) -> None:
     enough = [pass_at_k(len(own), sum(own), k) for own in levels if len(own) >= k]
     assert mean_pass_at_k(levels, k) == (pytest.approx(math.fsum(enough) / len(enough)) if enough else None)
-
-
-@pytest.mark.parametrize("numbers", [(3, 4, 1), (3, -1, 1), (3, 1, 0), (3, 1, 4)])
-def test_what_is_no_share_is_refused(numbers: tuple[int, int, int]) -> None:
-    with pytest.raises(ValueError, match="pass@"):
-        pass_at_k(*numbers)

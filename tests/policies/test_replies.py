@@ -60,12 +60,6 @@ def test_an_answer_within_the_reasoning_does_not_count() -> None:
     assert tags().parse("<think>not <answer>up</answer></think><answer>down</answer>").action == "down"
 
 
-def test_required_reasoning() -> None:
-    parser = tags(think="required")
-    assert "no <think>" in str(parser.parse("<answer>up</answer>").error)
-    assert parser.parse("<think></think><answer>up</answer>").action == "up"
-
-
 def test_names_of_the_tags() -> None:
     parser = tags(answer_tag="move", think_tag="plan", think="optional")
     parsed = parser.parse("<plan>p</plan><move>up</move>")

@@ -12,7 +12,6 @@ import pytest
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs import make_session
 from rllib_lmgame.policies.chat.corpus import game_corpus
-from rllib_lmgame.policies.model import tiny
 from rllib_lmgame.policies.model.tiny import (
     TinyModelOptions,
     build_tiny_model,
@@ -37,23 +36,6 @@ def test_loaded_tokenizer_gives_the_ids_of_the_built_one(tiny_tokenizer: Any, so
 def test_text_survives_encoding(tiny_tokenizer: Any, sokoban_corpus: list[str]) -> None:
     for text in {*sokoban_corpus, "a  b\n\n ", "日本 <|end|>"}:
         assert tiny_tokenizer.decode(tiny_tokenizer.encode(text, split_special_tokens=True)) == text
-
-
-def test_a_grid_of_six_by_six_has_about_21_tokens(tiny_tokenizer: Any) -> None:
-    session = make_session("lmgame/Sokoban-v0", {})
-    lengths = []
-    for seed in range(50):
-        session.reset(seed)
-        lengths.append(len(tiny_tokenizer.encode(session.observe("player").text)))
-    assert max(lengths) <= 24  # A full wall row within the grid takes more.
-    assert sorted(lengths)[25] == 21
-
-
-def test_actions_and_tags_are_single_tokens(tiny_tokenizer: Any) -> None:
-    reply = tiny_tokenizer.encode("<answer>Up || Left</answer>")
-    assert len(reply) == 5
-    for token in tiny.SPECIAL_TOKENS:
-        assert len(tiny_tokenizer.encode(token)) == 1
 
 
 def test_model_loads_and_has_the_documented_size(tiny_dir) -> None:

@@ -153,14 +153,6 @@ def test_sample_is_rllibs_entry_point(make_runner: MakeRunner) -> None:
     assert other.get_state() == state == {"sampled": 2}
 
 
-def test_a_missing_tokenizer_is_a_configuration_error(make_runner, tmp_path) -> None:
-    runner = make_runner()
-    runner._chats.clear()
-    runner.config.language_model(tokenizer=str(tmp_path))
-    result = play_games(runner, 1)
-    assert isinstance(result.error, ConfigError) and "config.language_model.tokenizer" in str(result.error)
-
-
 def test_stop_closes_everything(make_runner: MakeRunner) -> None:
     runner = make_runner()
     client = runner.client("player")

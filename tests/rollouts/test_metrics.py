@@ -143,13 +143,6 @@ def test_what_games_measure_is_averaged_over_the_trained_seats_of_each_episode()
     assert "measures" not in episode_metrics([episode(seat())])
 
 
-def test_dropped_episodes_are_counted_by_reason() -> None:
-    assert episode_metrics([], ["env_error", "timeout", "env_error"]) == {
-        "num_episodes": 0,
-        "dropped": {"env_error": 2, "timeout": 1},
-    }
-
-
 def test_several_samples_of_a_level_are_taken_together() -> None:
     """Level by level, in a loop; a level that lacks a sample has no part in the share that was passed."""
     plans = with_samples(plan_evaluation(2, 5), 3)

@@ -25,7 +25,7 @@ from rllib_lmgame.sandbox.judging import call_function, run_tests, same
 from rllib_lmgame.sandbox.limits import TIMEOUT, Limits, SandboxError
 from rllib_lmgame.sandbox.programs import report_sandbox, run_program
 from rllib_lmgame.sandbox.queries.database import Database, QueryLimits, QueryResult, SqlWorker, same_rows
-from rllib_lmgame.sandbox.seccomp import FULL, NO_FILES, READ_ONLY, machine, seccomp_filter
+from rllib_lmgame.sandbox.seccomp import FULL, NO_FILES, READ_ONLY, seccomp_filter
 
 PLAIN = st.recursive(
     st.one_of(
@@ -114,13 +114,6 @@ def test_many_threads_at_once() -> None:
     assert [outcome.stdout for outcome in outcomes] == [f"{2 * i}\n" for i in range(18)]
     assert len(os.listdir("/proc/self/fd")) <= len(before) + 1
     assert threading.active_count() <= threads
-
-
-def test_the_filters_differ_in_what_they_allow() -> None:
-    if machine() is None:
-        pytest.skip("no seccomp on this machine")
-    sizes = [len(seccomp_filter(profile)) // 8 for profile in (NO_FILES, READ_ONLY, FULL)]
-    assert sizes == sorted(set(sizes)) and sizes[-1] < 4096
 
 
 @given(PLAIN)

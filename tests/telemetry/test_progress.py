@@ -13,19 +13,18 @@ import pytest
 import ray.util.metrics
 from ray.exceptions import RpcError
 from ray.experimental import internal_kv
-from ray.rllib.algorithms.ppo import PPO
 from ray.tune.result import TRIAL_INFO
 
 from rllib_lmgame.algorithms import base
 from rllib_lmgame.algorithms.dpo import LMGameDPO
-from rllib_lmgame.algorithms.ppo import LMGamePPO, LMGamePPOConfig
+from rllib_lmgame.algorithms.ppo import LMGamePPO
 from rllib_lmgame.experiments.run import measure
 from rllib_lmgame.experiments.run.measure import measured_lines
 from rllib_lmgame.experiments.runner import trial_directory_name
 from rllib_lmgame.experiments.spec import Source, make_spec
-from rllib_lmgame.telemetry import advice, progress
+from rllib_lmgame.telemetry import progress
 from rllib_lmgame.telemetry.gauges import LMGameGauges
-from rllib_lmgame.telemetry.progress import WHY_DROPPED, ProgressCallback, phase_of, progress_line, tell_phase
+from rllib_lmgame.telemetry.progress import ProgressCallback, phase_of, progress_line, tell_phase
 from rllib_lmgame.telemetry.trial_names import settings_name
 
 
@@ -142,26 +141,6 @@ def test_a_trial_that_ends_of_its_own_has_the_time_left_until_then(clock: Clock)
     assert LMGameDPO.progress(SimpleNamespace(_rl_iteration=1, _last_iteration=4)) == 0.25
 
 
-def test_a_line_leaves_out_what_is_not_known() -> None:
-    result = {"training_iteration": 3, "time_this_iter_s": 1.25, "env_runners": {"episode_return_mean": float("nan")}}
-    assert progress_line(result) == "iter    3  1.2s"
-
-
-def test_self_play_shows_who_won_in_place_of_success() -> None:
-    rates = {"win_rate": {"p": {"first": 0.5, "second": 0.3}}, "draw_rate": {"p": {"first": 0.2, "second": 0.2}}}
-    runners = {
-        **rates,
-        "loss_rate": {"p": {"first": 0.3, "second": 0.5}},
-        "success_rate": float("nan"),
-        "episode_return_mean": 0.0,
-    }
-    line = progress_line({"training_iteration": 3, "time_this_iter_s": 1.0, "env_runners": runners})
-    assert line == "iter    3  1.0s  win-draw-loss first 0.50-0.20-0.30, second 0.30-0.20-0.50  return +0.00"
-    assert "win-draw-loss" not in progress_line(
-        {"training_iteration": 3, "env_runners": {**runners, "success_rate": 0.5}}
-    )
-
-
 def test_the_return_is_the_trained_policys_own_by_role_where_that_differs() -> None:
     """In a zero-sum game the sum over seats is 0, whoever wins."""
     seats = {"player": {"first": 0.25, "second": -0.5}, "opponent": {"first": 0.5, "second": -0.25}}
@@ -258,24 +237,6 @@ def test_dropped_episodes_are_told_with_the_reason(monkeypatch: pytest.MonkeyPat
     ]
 
 
-@pytest.mark.parametrize(
-    ("config", "advised"),
-    [
-        ({}, {"warm_start", "reply_prefill"}),
-        ({"warm_start": {"a": 1}}, {"reply_prefill"}),
-        ({"warm_start": {"a": 1}, "language_model": {"reply_prefill": "<answer>"}}, {"max_tokens_per_turn"}),
-    ],
-)
-def test_what_a_run_has_is_not_advised(config: dict[str, Any], advised: set[str]) -> None:
-    lines = " ".join(advice.advice(UNREAD | EQUAL, config).values())
-    known = {"warm_start", "reply_prefill", "max_tokens_per_turn"}
-    assert {key for key in known if key in lines} == advised and "group_size" in lines
-    stream = io.StringIO()
-    trial = SimpleNamespace(trial_id="a", config=config)
-    ProgressCallback(stream=stream).on_trial_result(0, [trial], trial, {"training_iteration": 1, **UNREAD})
-    assert ("warm_start" in stream.getvalue()) == ("warm_start" in advised)
-
-
 @pytest.mark.parametrize("error", [RpcError("failed to connect to all addresses"), OSError("broken pipe")])
 def test_a_control_service_that_does_not_answer_ends_nothing(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[bytes] = []
@@ -291,25 +252,6 @@ def test_a_control_service_that_does_not_answer_ends_nothing(error: Exception, m
     assert phase_of("a") is None and asked == [b"a", b"a"]
 
 
-def test_phases_and_reasons_are_said_of_trials(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[str] = []
-    monkeypatch.setattr(base, "tell_phase", lambda name, words: told.append(f"{name}: {words}"))
-    monkeypatch.setattr(base, "with_columns", lambda result, **_: result)
-    monkeypatch.setattr(PPO, "step", lambda algorithm: algorithm.tell("updating") or {})
-    algorithm = LMGamePPO.__new__(LMGamePPO)
-    vars(algorithm).update(
-        _tune_trial=SimpleNamespace(trial_id="a"),
-        config=LMGamePPOConfig(),
-        _measured=(),
-        _league=None,
-        _at_start=False,
-    )
-    for _ in range(2):
-        algorithm.step()
-    algorithm.tell("its game broke", WHY_DROPPED)
-    assert told == ["a: updating", "a: updating", "a/dropped: its game broke"]
-
-
 class Started(Exception):
     """Set-up has come as far as this test needs."""
 
@@ -320,12 +262,6 @@ class Named(LMGamePPO):
     def setup(self, config) -> None:
         with pytest.raises(Started):
             super().setup(config)
-
-
-def test_build_algo_says_what_it_begins(tiny_dict, monkeypatch, capsys):
-    monkeypatch.setattr(base, "check_on_hub", lambda config: (_ for _ in ()).throw(Started))
-    Named(tiny_dict())
-    assert "Named: preparing the models, starting the engines, starting env runners" in capsys.readouterr().err
 
 
 def test_gauges_carry_the_trials_name(ray_cluster, tiny_dict, monkeypatch):

@@ -130,23 +130,19 @@ def _standing(results: Sequence[GameResult], player: str, zero_sum: bool, rating
         return seat.success
 
     counts = Counter(seat.outcome for result in results for seat in result.seats if seat.player == player)
+    payoffs, seen = _per_game(results, player, lambda seat: seat.payoff)
     shares, levels = _per_game(results, player, reached)
     rate = rate_over_levels(shares, levels) if shares else None
     return Standing(
         player,
         counts.total(),
-        payoff=_mean_payoff(results, player),
+        payoff=mean_interval(payoffs, seen) if payoffs else None,
         wins=counts[Outcome.WIN],
         draws=counts[Outcome.DRAW],
         losses=counts[Outcome.LOSS],
         rate=None if rate is None else (rate.mean, *(rate.interval or (math.nan, math.nan))),
         rating=rating,
     )
-
-
-def _mean_payoff(results: Sequence[GameResult], player: str) -> tuple[float, float, float] | None:
-    payoffs, levels = _per_game(results, player, lambda seat: seat.payoff)
-    return mean_interval(payoffs, levels) if payoffs else None
 
 
 def _per_game(

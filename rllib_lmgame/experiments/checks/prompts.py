@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.envs.registry import game_spec, is_program, make_session
+from rllib_lmgame.envs.registry import game_spec, make_session
 from rllib_lmgame.experiments.checks.check import CheckedExperiment
 from rllib_lmgame.experiments.checks.datasets import begins_with_expert, check_data, data_of
 from rllib_lmgame.policies.options import LANGUAGE_MODEL, TINY_MODEL
@@ -99,10 +99,6 @@ class _Chats:
         if options.model == TINY_MODEL and options.tokenizer is None:
             shape = check_shape(options.tiny, "config.language_model.tiny")
             if self._corpus is None:
-                whole = options.reply_format.type == "tags" and not options.reply_prefill
-                read = any(not is_program(game.env) for game in self.config.training_games())
-                if whole and read and options.max_tokens_per_turn < 3:
-                    raise ConfigError("config.language_model.max_tokens_per_turn", "a reply has 3 tokens or more")
                 return None
             return build_tokenizer(self._corpus, shape.vocab_size, shape.max_position_embeddings)
         directory = model_directory(options.model)
