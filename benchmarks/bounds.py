@@ -196,13 +196,14 @@ class PlainUpdate:
 
     Args:
         model_dir: Hugging Face directory.
+        numerics: ``bfloat16`` runs passes under autocast.
     """
 
-    def __init__(self, model_dir: str) -> None:
+    def __init__(self, model_dir: str, numerics: str = "float32") -> None:
         import torch
         from transformers import AutoModelForCausalLM
 
-        self._torch = torch
+        self._torch, self._autocast = torch, numerics == "bfloat16"
         self.model = AutoModelForCausalLM.from_pretrained(model_dir, dtype=torch.float32, attn_implementation="sdpa")
         self._optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4)
 
@@ -231,5 +232,6 @@ class PlainUpdate:
         return time.perf_counter() - began
 
     def _logprobs(self, ids: Any, at: Any) -> Any:
-        hidden = self.model.model(ids[None], use_cache=False).last_hidden_state[0]
-        return self.model.lm_head(hidden[at - 1]).log_softmax(-1).gather(-1, ids[at][:, None])
+        with self._torch.autocast("cpu", self._torch.bfloat16, enabled=self._autocast):
+            hidden = self.model.model(ids[None], use_cache=False).last_hidden_state[0]
+            return self.model.lm_head(hidden[at - 1]).log_softmax(-1).gather(-1, ids[at][:, None])

@@ -7,12 +7,16 @@ one client without games, and plain PyTorch's forward and backward passes over t
 offline interface takes for the same requests, turn by turn, as other trainers call it.
 
     python benchmarks/iteration.py [--repeats 7] [--json FILE] [--write docs/results/benchmarks.md]
+    python benchmarks/iteration.py --model smollm2-135m --games 16 --dtype auto --threads 2 --minibatches 1 --no-stock
+
+The second is an iteration of SmolLM2 on games with shorter texts, and plain PyTorch in the same numerics.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import math
 import sys
 import time
 from collections.abc import Callable
@@ -24,7 +28,9 @@ sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 from report import Row, command, medians, show, table  # noqa: E402
 
-GAMES, TURNS, REPLY, CONTEXT = 64, 5, 16, 1024
+TURNS, REPLY, CONTEXT = 5, 16, 1024
+SHORT = {"rules": 60, "first": 40, "later": 40}
+"""Digits of the game's texts for another model than the tiny one."""
 SHAPE = {"hidden_size": 128, "num_layers": 4, "num_heads": 4, "intermediate_size": 464}
 
 SHOWN = ("rollout_s", "rollout_bound_s", "update_s", "update_bound_s", "iteration_ratio")
@@ -42,6 +48,7 @@ ROWS: tuple[Row, ...] = (
     ("update_cpu_s", "update, CPU seconds", ".2f", None, False),
     ("update_bound_s", "plain PyTorch, same rows, s", ".2f", None, False),
     ("weight_sync_s", "weight transfer, s", ".3f", 0.2, False),
+    ("update_ratio", "update / plain PyTorch", ".3f", None, False),
     ("iteration_s", "whole iteration, s", ".2f", None, False),
     ("iteration_ratio", "whole iteration / (engine alone + plain PyTorch)", ".3f", 1.3, False),
     ("padding_waste", "padding waste", ".4f", 0.02, False),
@@ -56,6 +63,7 @@ ROWS: tuple[Row, ...] = (
     ("row_tokens", "tokens of whole rows per update", ".0f", None, False),
     ("reply_tokens", "reply tokens per update", ".0f", None, False),
     ("logprob_diff", "largest difference of log-probabilities, learner and engine", ".1e", 1e-4, False),
+    ("logprob_diff_mean", "mean difference", ".1e", None, False),
 )
 
 
@@ -67,7 +75,10 @@ def main() -> None:
     report: dict[str, Any] = {"command": command(__file__), "machine": machine()}
     with own_ray(num_cpus=8, threads=arguments.threads):
         report |= measure(arguments)
-    show(report, ROWS, arguments.json)
+    rows = ROWS
+    if arguments.model != "tiny":  # The targets are of the tiny one.
+        rows = tuple((*row[:3], None, False) for row in ROWS)
+    show(report, rows, arguments.json)
     if arguments.write:
         write(Path(arguments.write), report, describe(report["machine"]))
 
@@ -82,6 +93,10 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--compile", action="store_true", help="let vLLM compile the engine's model (inference.enforce_eager: false)"
     )
+    parser.add_argument("--model", default="tiny", help="a known name, or a directory")
+    parser.add_argument("--games", type=int, default=64)
+    parser.add_argument("--dtype", choices=("float32", "auto"), default="float32", help="of the engine and the learner")
+    parser.add_argument("--no-stock", action="store_true", help="without vLLM's own interface")
     parser.add_argument("--no-deepspeed", action="store_true", help="plain torch in the learner")
     parser.add_argument("--json", metavar="FILE", help="also write all figures to this file")
     parser.add_argument("--write", metavar="FILE", help="also write the table to this Markdown file")
@@ -94,16 +109,20 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     from bounds import PlainUpdate
     from stock_vllm import StockVLLM
 
+    from rllib_lmgame.base.numerics import computed_in
     from rllib_lmgame.inference.engines.vllm_engine import CPU_BLOCK_SIZE
+    from rllib_lmgame.policies.model.files import parameter_count
 
     algorithm = make_config(arguments).build_algo()
     with contextlib.ExitStack() as stack:
         stack.callback(algorithm.stop)
         torch.set_num_threads(arguments.threads)
         model_dir = algorithm.config.model_files["player"].directory()
-        plain = PlainUpdate(model_dir)
-        stock = StockVLLM(model_dir, CONTEXT)
-        stack.callback(stock.close)
+        numerics = computed_in(arguments.dtype, lambda: parameter_count(model_dir))
+        plain = PlainUpdate(model_dir, numerics)
+        stock = None if arguments.no_stock else StockVLLM(model_dir, CONTEXT, numerics)
+        if stock is not None:
+            stack.callback(stock.close)
         played = _keep_rollouts(algorithm)
         algorithm.update = updates = Timed(algorithm.update)
         repeats = []
@@ -132,7 +151,7 @@ def one_repeat(
     trajectories = [trajectory_of(episode.agent_episodes["player"]) for episode in rollout.result.episodes]
     algorithm.push_weights()  # As in an iteration, the engine begins with an empty cache.
     bound_s = replay_s(algorithm.config.engine_names["player"], trajectories)
-    stock_s = stock.seconds(trajectories)
+    stock_s = math.nan if stock is None else stock.seconds(trajectories)
     plain_s = plain.seconds(trajectories, before)
     turns = sum(len(trajectory.turns) for trajectory in trajectories)
     prompts = count_prompt_tokens(trajectories, block)
@@ -155,6 +174,7 @@ def one_repeat(
         "update_cpu_s": updates.cpu_s,
         "update_bound_s": plain_s,
         "weight_sync_s": timers["weight_sync_s"],
+        "update_ratio": update_s / plain_s,
         "iteration_s": iteration_s,
         "iteration_ratio": iteration_s / (bound_s + plain_s),
         "padding_waste": learner["padding_waste"],
@@ -171,6 +191,7 @@ def one_repeat(
         "turns": turns,
         "prompt_tokens": prompts.sent,
         "logprob_diff": learner["logprob_diff"],
+        "logprob_diff_mean": learner["logprob_diff_mean"],
     }
 
 
@@ -230,24 +251,31 @@ def make_config(arguments: argparse.Namespace) -> Any:
     """The configuration, as it would stand in YAML."""
     from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 
+    tiny, games = arguments.model == "tiny", arguments.games
     config: dict[str, Any] = {
         "env": "recital:Recital",
-        "env_config": {"turns": TURNS},
+        "env_config": {"turns": TURNS, **({} if tiny else SHORT)},
         "language_model": {
-            "model": "tiny",
-            "tiny": SHAPE,
+            "model": arguments.model,
+            "tiny": SHAPE if tiny else {},
             "format_instructions": False,
             "turn_suffix": "",
             "reply_prefill": "<answer>",
             "history": "keep",
             "max_tokens_per_turn": REPLY,
             "context_length": CONTEXT,
-            "dtype": "float32",
+            "dtype": arguments.dtype,
         },
-        "inference": {"engine": "vllm", "max_num_seqs": 2 * GAMES, "num_threads": arguments.threads},
-        "text_rollouts": {"episodes_per_iteration": GAMES, "reward_scale": 0.1},
+        "inference": {
+            "engine": "vllm",
+            "dtype": arguments.dtype,
+            "max_num_seqs": 2 * games,
+            "num_threads": arguments.threads,
+            "kv_cache_memory_mb": None if tiny else 512,
+        },
+        "text_rollouts": {"episodes_per_iteration": games, "reward_scale": 0.1},
         "training": {"num_minibatches": arguments.minibatches},
-        "num_envs_per_env_runner": GAMES,
+        "num_envs_per_env_runner": games,
         "lr": 1e-5,  # The model stays as random as it is: replies keep their length.
     }
     if arguments.compile:
@@ -286,8 +314,8 @@ def _explanation(report: dict[str, Any]) -> list[str]:
     learner = "plain torch" if options["no_deepspeed"] else "a DeepSpeed engine (ZeRO 0)"
     several = options["minibatches"] > 1
     return [
-        f"{GAMES} games at once, {TURNS} turns each, replies of up to {REPLY} tokens, whole conversations as rows. A "
-        f"random Qwen2 of {report['parameters']:,} parameters in",
+        f"{options['games']} games at once, {TURNS} turns each, replies of up to {REPLY} tokens, whole conversations "
+        f"as rows. A random Qwen2 of {report['parameters']:,} parameters in",
         f"float32. vLLM in an engine of its own, {learner} in the learner, {options['threads']} thread(s) each, one "
         f"epoch of {options['minibatches']} minibatch(es). Medians of",
         f"{len(report['repeats'])} iterations after {options['warm_up']} others; ratios are taken within an iteration.",

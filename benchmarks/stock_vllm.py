@@ -32,10 +32,11 @@ class StockVLLM:
     Args:
         model_dir: Hugging Face directory.
         context: Longest sequence, tokens.
+        dtype: Of weights and cache.
     """
 
-    def __init__(self, model_dir: str, context: int) -> None:
-        self._process = AskedProcess(__file__, model_dir, str(context), environment=ENVIRONMENT)
+    def __init__(self, model_dir: str, context: int, dtype: str = "float32") -> None:
+        self._process = AskedProcess(__file__, model_dir, str(context), dtype, environment=ENVIRONMENT)
 
     def seconds(self, trajectories: Sequence[Trajectory]) -> float:
         """Seconds for the requests of ``trajectories``, turn by turn, begun with an empty cache."""
@@ -59,14 +60,14 @@ def waves_of(trajectories: Sequence[Trajectory]) -> list[Wave]:
     ]
 
 
-def serve(model_dir: str, context: int) -> None:
+def serve(model_dir: str, context: int, dtype: str) -> None:
     """Answer waves with how long they took."""
     from vllm import LLM
 
     llm = LLM(
         model=model_dir,
         skip_tokenizer_init=True,
-        dtype="float32",
+        dtype=dtype,
         max_model_len=context,
         max_num_seqs=256,
         disable_log_stats=True,
@@ -96,4 +97,4 @@ def play(llm: Any, waves: Sequence[Wave]) -> float:
 
 
 if __name__ == "__main__":
-    serve(sys.argv[1], int(sys.argv[2]))
+    serve(sys.argv[1], int(sys.argv[2]), sys.argv[3])

@@ -100,7 +100,7 @@ def make_learner(directory: str, *, critic: bool = True, **training: Any) -> Any
     from rllib_lmgame.policies.model.rl_module import LanguageModelRLModule
 
     space = gym.spaces.Text(16)
-    model_config = {"options": {"context_length": 2048}, "model_dir": directory, "critic": critic}
+    model_config = {"options": {"context_length": 2048, "dtype": "float32"}, "model_dir": directory, "critic": critic}
     spec = RLModuleSpec(
         module_class=LanguageModelRLModule, observation_space=space, action_space=space, model_config=model_config
     )

@@ -36,7 +36,10 @@ import own_home  # noqa: E402, F401
 import pytest  # noqa: E402
 from hypothesis import HealthCheck, settings  # noqa: E402
 
+from rllib_lmgame.base import numerics  # noqa: E402
 from rllib_lmgame.envs.games.web.browser.program import NAMES as CHROMIUM  # noqa: E402
+
+numerics.has_bfloat16_units = lambda: False  # What `dtype: auto` is must not depend on the machine.
 
 # How long an example takes says how busy the machine is. `make test-slow` runs these tests again, with `thorough`.
 SETTINGS: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}

@@ -39,7 +39,7 @@ from rllib_lmgame.algorithms.checkpoints import manifest as checkpoints
 from rllib_lmgame.algorithms.checkpoints.background import EVERY, WRITTEN, BackgroundCheckpoints
 from rllib_lmgame.algorithms.checkpoints.learner_files import check_models, load_learners, save_learners
 from rllib_lmgame.algorithms.cluster import workers
-from rllib_lmgame.algorithms.cluster.footprint import learner_rooms
+from rllib_lmgame.algorithms.cluster.footprint import dtype_words, learner_rooms
 from rllib_lmgame.algorithms.cluster.ray_cluster import be_connected
 from rllib_lmgame.algorithms.cluster.threads import (
     learners_use_cores,
@@ -165,7 +165,8 @@ class LMGameAlgorithm(PPO):
         sizes = foreach_learner(self.learner_group, lambda learner: learner.microbatches())[0]
         several = len(sizes) > 1
         of = ", ".join(f"{tokens:,} tokens" + f" ({policy})" * several for policy, tokens in sizes.items())
-        return ", ".join([f"micro-batches of {of}", *thread_words(*threads_of(self.config, self._places))])
+        words = [*thread_words(*threads_of(self.config, self._places)), *dtype_words(self.config)]
+        return ", ".join([f"micro-batches of {of}", *words])
 
     @classmethod
     def default_resource_request(cls, config: Any) -> PlacementGroupFactory:

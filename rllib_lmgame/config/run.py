@@ -160,6 +160,12 @@ class RunConfig(RLlibOptions, OtherOptions):
         return not on_gpu and self.data_selection.oversample <= 1 and not self.async_rollouts.max_staleness
 
     @property
+    def engine_options(self) -> InferenceOptions:
+        """The section ``inference``; to repeat, float32 on CPUs, where bits of bfloat16 depend on the batch."""
+        exact = self.text_rollouts.deterministic is True and self.inference.dtype == AUTO and not self.inference.on_gpu
+        return self.inference.model_copy(update={"dtype": "float32"}) if exact else self.inference
+
+    @property
     def learnt(self) -> Any:
         """The section of an update, which says what the update needs (:class:`AlgorithmEntry`)."""
         return getattr(self, self.entry.learned_by, None)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Annotated, Any, ClassVar, Literal
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import REQUIRED, Group, Scheduled, option, tag
+from rllib_lmgame.base.numerics import computed_in
 from rllib_lmgame.base.plugin import import_path
 from rllib_lmgame.base.registry import ENGINES, check_call
 from rllib_lmgame.base.threads import AUTO, MOST_THREADS, threads_here
@@ -152,7 +154,7 @@ class InferenceOptions(Group):
     tensor_parallel_size: int = option(1, "GPUs one model is split over.", ge=1, le=1_024)
     dtype: str = option(
         "auto",
-        "Numerics of the engine; `auto` is float32 on a CPU and what the model is stored in on a GPU.",
+        "Numerics of weights and cache; `auto` is what the model is stored in on a GPU, on a CPU as in the learner.",
         choices=("auto", "float32", "bfloat16", "float16"),
     )
     gpu_memory_utilization: float = option(0.9, "Share of GPU memory the engine may take.", gt=0, le=1)
@@ -222,9 +224,9 @@ class InferenceOptions(Group):
         """Whether new weights go from GPU to GPU, past the object store."""
         return self.weight_transport != "object_store"
 
-    def dtype_on(self, gpu: bool) -> str:
-        """The engine's ``dtype``: ``auto`` is float32 on CPU, and the checkpoint's own on a GPU."""
-        return "float32" if self.dtype == "auto" and not gpu else self.dtype
+    def dtype_on(self, gpu: bool, parameters: Callable[[], int]) -> str:
+        """The engine's ``dtype`` for so many ``parameters``; ``auto`` stays on a GPU: the checkpoint's own."""
+        return self.dtype if gpu else computed_in(self.dtype, parameters)
 
     @property
     def cache_mib(self) -> int | None:

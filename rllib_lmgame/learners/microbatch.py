@@ -12,6 +12,9 @@ from rllib_lmgame.learners.options import LEAST_TOKENS, MOST_TOKENS
 USED_OF_CARD = 0.9
 """What activations may take of what is left of a card."""
 
+AUTOCAST_WIDTH = 2.7
+"""Bytes of a number that a pass in bfloat16 over float32 weights keeps on a CPU: what is added up stays float32."""
+
 CPU_ACTIVATIONS = 2 * 2**30
 """Bytes of activations on a CPU whose other use is not known."""
 
@@ -102,13 +105,13 @@ def _last_layer(model: Any, count: int) -> dict[str, Any]:
 
 
 def kept_per_token(
-    layers: int, layer: Layer, width: int, context: int = 0, gradient_checkpointing: bool = False
+    layers: int, layer: Layer, width: float, context: int = 0, gradient_checkpointing: bool = False
 ) -> int:
     """Bytes that a forward pass keeps of each token for the backward pass; with ``gradient_checkpointing`` each layer's
     input, and one layer in full. ``width`` is in bytes of a number, ``context`` in tokens of the longest row.
     """
     full = (layer.values + layer.scores * context) * width
-    return layers * layer.width * width + full if gradient_checkpointing else layers * full
+    return int(layers * layer.width * (4 if width > 2 else 2) + full if gradient_checkpointing else layers * full)
 
 
 def default_tokens(kept: int, on_gpu: bool, room: float | None = None) -> int:
@@ -128,5 +131,6 @@ def found_tokens(module: Any, context: int, on_gpu: bool, room: float | None) ->
     model = module.language_model
     layers = number_of(model.config.get_text_config(), "num_hidden_layers")
     recomputes = module.options.gradient_checkpointing
-    kept = kept_per_token(layers, layer_of(model), model.dtype.itemsize, context, recomputes)
+    width = AUTOCAST_WIDTH if module.autocasts and not on_gpu and model.dtype.itemsize == 4 else model.dtype.itemsize
+    kept = kept_per_token(layers, layer_of(model), width, context, recomputes)
     return default_tokens(kept if module.value_backbone is None else 2 * kept, on_gpu, room)

@@ -77,7 +77,8 @@ class LanguageModelOptions(Group):
     tokenizer: str | None = option(None, "Tokenizer if it is not the model's own.", stranger=is_hub_id, path=True)
     dtype: str = option(
         "auto",
-        "Numerics of the learner's weights: `auto` is float32, with bfloat16 passes on GPUs; others need `deepspeed`.",
+        "Numerics of the learner's weights. `auto`: float32, with bfloat16 passes on GPUs, and from 10 M parameters on "
+        "processors with AVX512-BF16 or AMX. bfloat16 and float16 need `deepspeed`.",
         choices=("auto", "float32", "bfloat16", "float16"),
     )
     attn_implementation: str = option(

@@ -55,7 +55,9 @@ class TextRolloutOptions(Group):
     )
     reward_scale: Scheduled[float] = option(1.0, "Factor on rewards in training (not in metrics).", gt=0, le=1e6)
     deterministic: bool | Literal["auto"] = option(
-        AUTO, "Repeat a run bit for bit on equal machines; `auto`: on CPUs without oversampling or async rollouts."
+        AUTO,
+        "Repeat a run bit for bit on equal machines, with engines in float32 on CPUs; `auto`: on CPUs without "
+        "oversampling or async rollouts, as far as engines in bfloat16 do.",
     )
     episode_log: str = option(
         "sample", "Episodes written: a `sample` (about 16 an iteration), or `all`.", choices=("sample", "all", "off")

@@ -10,7 +10,7 @@ from rllib_lmgame.telemetry.metrics import MOSTLY
 
 UNREAD, EQUAL, GAP, DROPPED = "unread", "equal", "gap", "dropped"
 LARGE_GAP = 0.1
-"""Difference above which a note is printed; bfloat16 alone explains about a tenth of it."""
+"""Mean difference above which a note is printed; bfloat16 alone explains about a third of it."""
 PAGE = "docs/troubleshooting.md"
 ROWS = (1, 10, 100, 1000)
 """Iterations in a row after which it is said, each time once."""
@@ -40,12 +40,12 @@ def advice(result: Mapping[str, Any], config: Mapping[str, Any] | None = None) -
             f"{', '.join(equal)}: every advantage is 0, since the games of each group earned the same; play levels of "
             f"which some are won, raise text_rollouts.group_size{', or set warm_start' * bool(warm)}: {PAGE}"
         )
-    gaps = [(gap, name) for name, x in learners.items() if (gap := number_at(x, "logprob_diff")) is not None]
+    gaps = [(gap, name) for name, x in learners.items() if (gap := number_at(x, "logprob_diff_mean")) is not None]
     gap, policy = max(gaps, default=(0.0, ""))
     if gap > LARGE_GAP:
         found[GAP] = (
-            f"{policy}: sampler and learner differ by up to {gap:.2g} in the log-probability of a token "
-            "(logprob_diff); with dtype: bfloat16 try language_model.dtype: float32, or "
+            f"{policy}: sampler and learner differ by {gap:.2g} on average in the log-probability of a token "
+            "(logprob_diff_mean); in bfloat16 try dtype: float32 in language_model and inference, or "
             f"training.importance_sampling: {PAGE}"
         )
     reasons = (result.get("env_runners") or {}).get("dropped") or {}

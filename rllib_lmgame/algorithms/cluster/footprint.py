@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rllib_lmgame.algorithms.cluster import memory
+from rllib_lmgame.algorithms.cluster.threads import is_small
+from rllib_lmgame.base.numerics import computed_in, has_bfloat16_units
 from rllib_lmgame.inference.weights import PART_BYTES
-from rllib_lmgame.learners.microbatch import MOST_TOKENS, Room, default_tokens, kept_per_token
+from rllib_lmgame.learners.microbatch import AUTOCAST_WIDTH, MOST_TOKENS, Room, default_tokens, kept_per_token
 from rllib_lmgame.learners.options import EMAReference, divides_weights, half_precision
 
 if TYPE_CHECKING:
@@ -131,6 +133,15 @@ def _member_mib(config: Any, policy: str, shape: memory.ModelShape) -> float:
     return weights_mib(shape, _learner_width(config, policy)) if adapters is None else adapters * 4 / memory.MIB
 
 
+def dtype_words(config: Any) -> list[str]:
+    """What learners and engines of models that are not small compute in on processors, in words."""
+    lacks = "" if has_bfloat16_units() else " (this processor has no units for bfloat16)"
+    learner = {f"{computing_dtype(config, policy)} in each learner{lacks}" for policy in config.trained_policies()}
+    numerics = {engine_numerics(config, policy)[0] for policy in config.language_model_policies()}
+    engine = [f"{dtype} in each engine{lacks}" for dtype in sorted(numerics)] * (not config.run.inference.on_gpu)
+    return [] if is_small(config) else sorted(learner) * (not config.num_gpus_per_learner) + engine
+
+
 def weights_mib(shape: memory.ModelShape, width: int) -> float:
     return shape.parameters * width / memory.MIB
 
@@ -150,11 +161,21 @@ def free_mib() -> float:
 
 
 def learner_dtype(config: Any, policy: str) -> str:
-    """Numerics that learners hold weights in; beside adapters on a GPU they are bfloat16."""
+    """Numerics that learners hold weights in; beside adapters those that they compute in."""
     options = config.language_model_of(policy)
-    if options.dtype == "auto":
-        return "bfloat16" if options.lora is not None and config.num_gpus_per_learner else "float32"
-    return str(options.dtype)
+    return "float32" if options.dtype == "auto" and options.lora is None else computing_dtype(config, policy)
+
+
+def computing_dtype(config: Any, policy: str) -> str:
+    """Numerics that a policy's learners compute in, on a processor like this one."""
+    dtype, on_gpu = config.language_model_of(policy).dtype, config.num_gpus_per_learner > 0
+    return computed_in(dtype, lambda: getattr(memory.shape_of(config, policy), "parameters", 0), on_gpu)
+
+
+def _autocasts(config: Any, policy: str) -> bool:
+    """Whether passes on a processor run in bfloat16 over float32 weights."""
+    narrow, on_gpu = memory.BYTES[computing_dtype(config, policy)], config.num_gpus_per_learner
+    return not on_gpu and narrow < _learner_width(config, policy)
 
 
 def _learner_width(config: Any, policy: str) -> int:
@@ -198,6 +219,7 @@ def _learner(config: Any, policy: str, shape: memory.ModelShape, microbatch: int
         context=longest_row(config, policy),
         adapters=adapters,
         holds_base=holds_base,
+        autocasts=_autocasts(config, policy),
     )
     parts |= _values(config, policy, shape, min(microbatch, update.head_chunk_tokens))[0]
     held = config.run.teacher is not None and not config.run.teacher.is_asked
@@ -237,7 +259,8 @@ def microbatch_tokens(config: Any, policy: str, shape: memory.ModelShape, found:
     if asked is not None:
         return int(asked)
     options = config.language_model_of(policy)
-    width, backbones = _learner_width(config, policy), 2 if options.value_model == "separate" else 1
+    width = AUTOCAST_WIDTH if _autocasts(config, policy) else _learner_width(config, policy)
+    backbones = 2 if options.value_model == "separate" else 1
     context = longest_row(config, policy)
     kept = kept_per_token(shape.layers, shape.layer, width, context, options.gradient_checkpointing)
     return default_tokens(kept * backbones, config.num_gpus_per_learner > 0)
@@ -295,10 +318,10 @@ def _zero(config: Any, trained: int) -> dict[str, Any]:
     return with_bucket_sizes(deepspeed_config(config.run.deepspeed, config.grad_clip), trained)["zero_optimization"]
 
 
-def engine_numerics(config: Any) -> tuple[str, float | None]:
-    """Numerics of the engines, and MiB of each one's key-value cache; ``None`` where none is set aside in advance."""
-    options = config.run.inference
-    dtype = options.dtype_on(options.on_gpu)
+def engine_numerics(config: Any, policy: str) -> tuple[str, float | None]:
+    """Numerics of a policy's engines, and MiB of each one's key-value cache; ``None``: none is set aside in advance."""
+    options = config.run.engine_options
+    dtype = options.dtype_on(options.on_gpu, lambda: getattr(memory.shape_of(config, policy), "parameters", 0))
     reserves = options.engine.reserves_cache
     return "bfloat16" if dtype == "auto" else dtype, options.cache_mib if reserves else None
 
@@ -311,7 +334,7 @@ def sequences_at_once(config: Any) -> int:
 
 def _engine(config: Any, shape: memory.ModelShape, engines: EngineSet) -> Processes:
     options = config.run.inference
-    dtype, cache = engine_numerics(config)
+    dtype, cache = engine_numerics(config, engines.policy)
     if options.engine.outside:
         return Processes(f"{ENGINE} {engines.key}", engines.count, options.engine.process_mib, {}, 0)
     parts = memory.engine_mib(

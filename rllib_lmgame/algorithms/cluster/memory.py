@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rllib_lmgame.inference.options import CPU_KV_CACHE_MIB
-from rllib_lmgame.learners.microbatch import MOST_TOKENS, Layer, kept_per_token, layer_of, number_of
+from rllib_lmgame.learners.microbatch import AUTOCAST_WIDTH, MOST_TOKENS, Layer, kept_per_token, layer_of, number_of
 from rllib_lmgame.policies.model.files import model_directory
 from rllib_lmgame.policies.model.tiny import check_shape, tiny_config
 from rllib_lmgame.policies.options import TINY_MODEL, LoraOptions
@@ -179,6 +179,7 @@ def learner_mib(
     context: int = 0,
     adapters: int | None = None,
     holds_base: bool = True,
+    autocasts: bool = False,
 ) -> dict[str, float]:
     """MiB of one learner at its peak, by what takes them.
 
@@ -191,6 +192,7 @@ def learner_mib(
         context: Tokens of the longest row.
         adapters: Their parameters, where they are trained beside frozen weights: float32 without mixed precision.
         holds_base: The frozen weights are not those of another policy beside it; ZeRO 3 divides each policy's.
+        autocasts: Passes on a CPU run in bfloat16, with a copy of the float32 weights.
     """
     width = 2 if mixed_precision else BYTES[dtype]
     world, stage = max(1, num_learners), (zero or {}).get("stage", 0)
@@ -213,11 +215,13 @@ def learner_mib(
             del parts["gradients"]
     backbones = 2 if separate_value else 1
     layer = shape.layer if adapters is None else shape.layer.frozen()
-    kept = kept_per_token(shape.layers, layer, width, context, gradient_checkpointing)
+    kept = kept_per_token(shape.layers, layer, AUTOCAST_WIDTH if autocasts else width, context, gradient_checkpointing)
     parts["activations"] = microbatch_tokens * kept * backbones
+    if autocasts:
+        parts["weights in bfloat16"] = 2 * shape.parameters * backbones
     head = shape.head * width * (adapters is None)  # A frozen one has no gradient.
     chunk = min(head_chunk_tokens * (1 + observes), microbatch_tokens)
-    logits = chunk * shape.vocab_size * (4 if width == 4 else 4 + width)
+    logits = chunk * shape.vocab_size * (4 if width == 4 and not autocasts else 6)
     # From the second chunk on the head's gradient is added to the sum: three tensors of its size once the logits are
     # gone. The first chunks of replies and of what is observed may exist at once.
     later = chunk < microbatch_tokens or observes

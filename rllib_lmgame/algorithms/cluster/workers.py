@@ -127,7 +127,7 @@ def start_engines(
             placement_group = None
         else:
             bundles = iter(range(first, placement_group.bundle_count))
-    shared = config.run.inference.constrained(config.run.text_rollouts.constrained_decoding)
+    shared = config.run.engine_options.constrained(config.run.text_rollouts.constrained_decoding)
     if shared.engine.outside and not training:  # Its weights are not those that are evaluated.
         shared = shared.model_copy(update={"engine": VLLM()})
     if shared.num_threads == AUTO and not shared.on_gpu:

@@ -13,31 +13,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rllib_lmgame.base.threads import AUTO, FEW_PARAMETERS, threads_here
-from rllib_lmgame.policies.model.files import weight_files
+from rllib_lmgame.policies.model.files import parameter_count
 from rllib_lmgame.policies.model.heads import VALUES_FILE
 
 if TYPE_CHECKING:
     from rllib_lmgame.inference.options import InferenceOptions
     from rllib_lmgame.inference.protocol import Generation, GenerationRequest
 
-_BYTES_PER_PARAMETER = 4
-
 
 def replies_by_vllm(directory: str, options: InferenceOptions) -> bool:
     """Whether the model in ``directory`` replies by vLLM."""
-    place = Path(directory)
-    if options.engine.type != "vllm" or is_small(directory) or (place / VALUES_FILE).exists():
+    if options.engine.type != "vllm" or is_small(directory) or Path(directory, VALUES_FILE).exists():
         return False
     return importlib.util.find_spec("vllm") is not None
 
 
 def is_small(directory: str) -> bool:
     """Whether the model is one that a second thread makes no faster, as far as its files tell."""
-    place = Path(directory)
-    if not place.is_dir():
-        return False
-    size = sum(path.stat().st_size for path in weight_files(place) if path.is_file())
-    return size < _BYTES_PER_PARAMETER * FEW_PARAMETERS
+    return 0 < parameter_count(directory) < FEW_PARAMETERS
 
 
 def with_threads(options: InferenceOptions, directory: str, models: int) -> InferenceOptions:

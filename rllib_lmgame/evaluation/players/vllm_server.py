@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.http_server import NO_PAGES, is_page, sent_token
 from rllib_lmgame.evaluation.players.engines import with_threads
-from rllib_lmgame.policies.model.files import tokenizer_source
+from rllib_lmgame.policies.model.files import parameter_count, tokenizer_source
 from rllib_lmgame.policies.model.heads import VALUES_FILE
 
 if TYPE_CHECKING:
@@ -110,13 +110,14 @@ def server_command(
         raise ConfigError("--policy", f"vLLM serves no adapters and no action values, as {name} has them")
     options, talk = model.options.inference, model.options.language_model
     options = with_threads(options, model.directory, 1)
+    dtype = options.dtype_on(options.on_gpu, lambda: parameter_count(model.directory))
     temperature = options.temperature if model.settings.temperature is None else model.settings.temperature
     sampling = {"temperature": temperature, "top_p": options.top_p, "top_k": options.top_k}
     command = [
         *(sys.executable, "-m", MODULE, "--model", model.directory, "--served-model-name", name),
         *("--tokenizer", tokenizer_source(talk, model.directory), "--host", host, "--port", str(port)),
         *("--max-model-len", str(talk.context_length), "--max-num-seqs", str(at_once)),
-        *("--seed", str(model.settings.seed), "--dtype", options.dtype_on(options.on_gpu)),
+        *("--seed", str(model.settings.seed), "--dtype", dtype),
         *("--tensor-parallel-size", str(options.tensor_parallel_size)),
         *("--override-generation-config", json.dumps(sampling)),
         *("--middleware", f"{__name__}.{Guard.__name__}"),

@@ -170,8 +170,8 @@ def _check_engines(config: Any, taken: Footprint) -> None:
             "config.inference.num_gpus_per_engine",
             "is 0, but config.num_gpus_per_learner is not: vLLM is installed for CPUs or for GPUs; set it",
         )
-    dtype, cache = engine_numerics(config)
     for policy, shape in taken.policies.items():
+        dtype, cache = engine_numerics(config, policy)
         if cache is None or shape is None or not engines or not _keeps_whole_context(config, policy):
             continue
         context = config.language_model_of(policy).context_length
@@ -222,11 +222,10 @@ def _card(
 
 def _one_context(config: Any) -> float:
     """MiB of keys and values of the longest context of any policy: below that an engine does not start."""
-    dtype, _ = engine_numerics(config)
     split = config.run.inference.tensor_parallel_size
     shapes = {policy: memory.shape_of(config, policy) for policy in config.language_model_policies()}
     return max(
-        memory.kv_token_mib(shape, dtype=dtype, tensor_parallel_size=split)
+        memory.kv_token_mib(shape, dtype=engine_numerics(config, policy)[0], tensor_parallel_size=split)
         * config.language_model_of(policy).context_length
         for policy, shape in shapes.items()
         if shape is not None

@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from rllib_lmgame.base.numerics import computed_in
+
 TINY = {"hidden_size": 64, "num_layers": 2, "num_heads": 2, "intermediate_size": 128}
 LARGER = {"hidden_size": 896, "num_layers": 24, "num_heads": 14, "num_kv_heads": 2, "intermediate_size": 4864}
 """Qwen2.5-0.5B but for its vocabulary."""
@@ -143,10 +145,12 @@ def judged(results: Sequence[dict[str, Any]], gpus: bool, model: str | None, pea
         value = values.get(name)
         return float(value) if isinstance(value, int | float) else math.nan
 
-    gap = (0.1 if model is None else 0.05) if gpus else 1e-4
     learners = [[each for name, each in result["learners"].items() if name != "__all_modules__"] for result in results]
     gaps = [max(number(each, "logprob_diff_mean") for each in learnt) for learnt in learners]
     every, (last, *_), result = [each for learnt in learners for each in learnt], learners[-1], results[-1]
+    trained, frozen = (number(last, f"num_{which}_parameters") for which in ("trainable", "non_trainable"))
+    exact = computed_in("auto", lambda: trained + frozen, gpus) == "float32"
+    gap = 1e-4 if exact else 0.1 if model is None else 0.05
     found = [
         Measured("gap, weights as loaded", gaps[0], "nats", high=gap),
         Measured("gap, trained weights", max(gaps[1:]), "nats", high=gap),
@@ -158,7 +162,6 @@ def judged(results: Sequence[dict[str, Any]], gpus: bool, model: str | None, pea
         Measured("iteration", number(result, "time_this_iter_s"), "s"),
     ]
     if peaks is not None and len(learners[-1]) == 1:
-        trained, frozen = (number(last, f"num_{which}_parameters") for which in ("trainable", "non_trainable"))
         flops = (6 * trained + 4 * frozen) * number(last, "num_computed_tokens")
         steps = number(result["env_runners"], "turns_per_episode") * number(result["env_runners"], "tokens_per_turn")
         limit = flops / peaks.flops + steps * (trained + frozen) * (2 if gpus else 4) / peaks.bytes_per_s

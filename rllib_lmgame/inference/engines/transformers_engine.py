@@ -30,6 +30,7 @@ from rllib_lmgame.inference.protocol import (
 )
 from rllib_lmgame.inference.weights import check_weights, not_finite, tensors_of
 from rllib_lmgame.policies.model.attention import PackedRows
+from rllib_lmgame.policies.model.files import parameter_count
 from rllib_lmgame.policies.model.heads import (
     VALUES_FILE,
     PlayedValues,
@@ -191,7 +192,7 @@ class TransformersCore(Core):
         if not on_gpu:
             torch.set_num_threads(options.threads)
         arguments = {
-            "dtype": options.dtype_on(on_gpu),
+            "dtype": options.dtype_on(on_gpu, lambda: parameter_count(model_dir)),
             "trust_remote_code": trust_remote_code,
             **options.engine_kwargs,
         }

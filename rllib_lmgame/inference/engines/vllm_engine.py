@@ -39,7 +39,7 @@ from rllib_lmgame.inference.protocol import (
     StopReason,
 )
 from rllib_lmgame.inference.weights import PART_BYTES, check_weights, not_finite, tensors_of
-from rllib_lmgame.policies.model.files import ADAPTER_FILES, weight_files
+from rllib_lmgame.policies.model.files import ADAPTER_FILES, parameter_count, weight_files
 from rllib_lmgame.policies.model.heads import VALUES_FILE, PlayedValues, has_backbone, load_values, split_values
 from rllib_lmgame.policies.model.router_replay import route_dtype
 
@@ -406,7 +406,7 @@ def _engine_args(
         "skip_tokenizer_init": True,
         "load_format": "safetensors",
         "trust_remote_code": trust_remote_code,
-        "dtype": options.dtype_on(options.on_gpu),
+        "dtype": options.dtype_on(options.on_gpu, lambda: parameter_count(str(model_dir))),
         "max_model_len": context_length,
         "max_num_seqs": options.max_num_seqs,
         "enable_prefix_caching": options.enable_prefix_caching,

@@ -252,6 +252,16 @@ def local_config(directory: str) -> Any | None:
     return read_config(directory)[0]
 
 
+def parameter_count(directory: str) -> int:
+    """Weights of a model by its configuration on this machine, tied ones once; 0 if :func:`local_config` has none."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    with suppress(Exception), torch.device("meta"):  # A configuration of others fails in many ways.
+        return sum(p.numel() for p in AutoModelForCausalLM.from_config(local_config(directory)).parameters())
+    return 0
+
+
 def tokenizer_source(options: LanguageModelOptions, directory: str) -> str:
     """Directory or hub id of a policy's tokenizer; ``directory``: of its model."""
     return model_directory(options.tokenizer or directory, "config.language_model.tokenizer")

@@ -279,8 +279,9 @@ class ValueHead(Layers):
 
     def with_features(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
         """The values, and the features ``[n, hidden]`` that they are linear in."""
-        features = torch.tanh(self.inner(hidden.to(self.inner.weight.dtype)))
-        return self.outer(features).squeeze(-1).float(), features
+        with torch.autocast(hidden.device.type, enabled=False):
+            features = torch.tanh(self.inner(hidden.to(self.inner.weight.dtype)))
+            return self.outer(features).squeeze(-1).float(), features
 
 
 class TokenValues(NamedTuple):

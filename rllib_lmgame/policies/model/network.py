@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.numerics import computed_in
 from rllib_lmgame.base.text import first_line
 from rllib_lmgame.policies.model.adapters import Adapters, adapter_header
 from rllib_lmgame.policies.model.attention import (
@@ -24,7 +25,7 @@ from rllib_lmgame.policies.model.attention import (
     resolve_implementation,
 )
 from rllib_lmgame.policies.model.export import Played, save_policy
-from rllib_lmgame.policies.model.files import tokenizer_source, weight_files
+from rllib_lmgame.policies.model.files import parameter_count, tokenizer_source, weight_files
 from rllib_lmgame.policies.model.heads import (
     ActionValues,
     Allowed,
@@ -44,9 +45,6 @@ from rllib_lmgame.policies.model.loading import (
 )
 from rllib_lmgame.policies.model.router_replay import replay_in
 from rllib_lmgame.policies.options import LanguageModelOptions, LoraOptions
-
-_DTYPES = {"auto": torch.float32, "float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-"""Numerics of the weights; under ``auto`` a forward pass on a GPU runs in bfloat16."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +75,7 @@ class PolicyNetwork(nn.Module):
         shares: A row may continue another one, so that the prompt of several is computed once.
         repeats: Keys and values of what is shared are then repeated for each row.
         replays: Routers take the experts that a batch names.
+        autocasts: Passes run in bfloat16, whatever the weights are held in; what stands on the logits stays float32.
         prunes: The last layer may be computed only at positions that are read, if the batch suits it.
         sharded: An engine spreads the weights over learners; states then carry the version alone.
         value_backbone: The value function's own (``value_model: separate``), else ``None``.
@@ -109,10 +108,10 @@ class PolicyNetwork(nn.Module):
         Raises: ConfigError: there is no causal language model with all its weights.
         """
         self.options, self.model_dir, self.on_gpu = options, model_dir, on_gpu
-        self._autocast = on_gpu and options.dtype == "auto"
-        computed = torch.bfloat16 if self._autocast else _DTYPES[options.dtype]
+        computed = getattr(torch, computed_in(options.dtype, lambda: parameter_count(model_dir), on_gpu))
+        self.autocasts = options.dtype == "auto" and computed == torch.bfloat16
         # Weights that are never updated lose nothing in half precision.
-        dtype = computed if options.lora is not None else _DTYPES[options.dtype]
+        dtype = torch.float32 if self.autocasts and options.lora is None else computed
         self.attention = resolve_implementation(options.attn_implementation, computed, on_gpu)
         self.language_model, packing = load_language_model(
             model_dir, dtype, self.attention, trust_remote_code=options.trust_remote_code, empty=empty
@@ -230,8 +229,8 @@ class PolicyNetwork(nn.Module):
         ``with_action_values`` what :class:`~rllib_lmgame.policies.model.heads.TokenValues` names, as far as
         asked for. ``observed_logprobs`` ``[O]`` are at temperature 1 and among the whole vocabulary.
         """
-        device = batch["input_ids"].device
-        with torch.autocast(device.type, torch.bfloat16, enabled=self._autocast and device.type == "cuda"):
+        ids = batch["input_ids"]
+        with torch.autocast(ids.device.type, torch.bfloat16, enabled=self.autocasts and ids.is_cuda == self.on_gpu):
             inputs = self._backbone_inputs(batch)
             if self.adapters is not None:  # Their dropout is all there is.
                 self.language_model.train(torch.is_grad_enabled())

@@ -191,6 +191,8 @@ def merged_attention(query: Tensor, key: Tensor, value: Tensor, parts: Sequence[
 
     On CPUs. Every query is in at least one part, and sees all keys of all its parts.
     """
+    if torch.is_autocast_enabled("cpu"):
+        query, key, value = (x.to(torch.get_autocast_dtype("cpu")) for x in (query, key, value))
     merged: Tensor = _Merged.apply(query, key, value, parts, scaling)
     return merged
 
