@@ -542,8 +542,10 @@ def _wrong_value(
         re.sub("^Input should( be)? ", "", each["msg"]) if each["msg"].startswith("Input") else type_name(hint)
         for _, each in errors
     )
-    match = nearest(got, map(str, says.get("choices") or ())) if isinstance(got, str) else None
-    meant = f"; did you mean {match!r}?" if match else ""
+    choices = [*map(str, says.get("choices") or ())] if isinstance(got, str) else []
+    longer = [choice for choice in choices if choice.startswith(f"{got}_")]
+    matches = longer or [match for match in (nearest(got, choices),) if match]
+    meant = f"; did you mean {' or '.join(map(repr, matches))}?" if matches else ""
     return ConfigError(where, f"must be {' or '.join(wanted)}, got {describe(got)}{meant}")
 
 

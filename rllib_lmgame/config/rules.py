@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from rllib_lmgame.config.run import RunConfig
 from rllib_lmgame.envs.support.addresses import check_address
 from rllib_lmgame.league.options import is_league
-from rllib_lmgame.learners.options import half_precision
+from rllib_lmgame.learners.options import half_precision, optimizer_is_guarded
 from rllib_lmgame.rollouts.options import groups_needed, share_of_groups, spare_groups
 
 
@@ -62,11 +62,8 @@ def numerics(s: RunConfig, f: Any) -> Found:
         say = f"{s.language_model.dtype} weights lose small optimizer steps without float32 copies"
         yield Broken("language_model.dtype", f"{say}; use `auto`, or `deepspeed.bf16` or `deepspeed.fp16`")
     if s.deepspeed is not None and s.training.optimizer not in ("adamw", "muon"):
-        yield Broken(
-            "training.optimizer", "must be adamw or muon beside deepspeed, whose checkpoints hold their moments"
-        )
-    zero = s.deepspeed is not None and (copies or (s.deepspeed.get("zero_optimization") or {}).get("stage", 0))
-    if zero and s.training.optimizer == "muon":
+        yield Broken("training.optimizer", "must be adamw or muon beside deepspeed: checkpoints hold their moments")
+    if s.training.optimizer == "muon" and not optimizer_is_guarded(s.deepspeed):
         yield Broken("training.optimizer", "`muon` needs whole matrices, which ZeRO divides: set stage 0 without bf16")
 
 
@@ -241,10 +238,12 @@ def _without_seed(options: Any) -> Any:
 def engines(s: RunConfig, f: Any) -> Found:
     """Engines, weights on their way to them, action values and adapters. Raises: ConfigError: no such engine."""
     gpus = s.inference.num_gpus_per_engine
-    if gpus != s.inference.tensor_parallel_size > 1:
-        say = f"must equal tensor_parallel_size={s.inference.tensor_parallel_size}, got {gpus:g}"
+    if gpus != s.inference.split > 1:
+        say = f"must equal tensor_parallel_size x pipeline_parallel_size={s.inference.split}, got {gpus:g}"
         yield Broken("inference.num_gpus_per_engine", say)
     engine = s.inference.engine
+    if s.inference.over_nodes and engine.type in ("transformers", "server"):
+        yield Broken("inference.pipeline_parallel_size", "needs engine: vllm")
     yield from _generation(s, s.inference)
     if engine.outside:
         yield from _server(s, engine)
@@ -343,6 +342,10 @@ def _adapters(s: RunConfig, engine: Any) -> Found:
         yield Broken("inference.weight_transport", "must be object_store with inference.adapters")
     if s.inference.sleep_during_update:
         yield Broken("inference.sleep_during_update", "does not go with inference.adapters")
+    if s.inference.over_nodes:
+        yield Broken(
+            "inference.pipeline_parallel_size", "must be 1 with inference.adapters, which are files of one node"
+        )
 
 
 def _base_of(s: RunConfig, policy: str) -> str:

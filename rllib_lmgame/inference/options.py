@@ -17,6 +17,8 @@ CPU_KV_CACHE_MIB = 256
 """Size of an engine's key-value cache on CPU unless ``kv_cache_memory_mb`` says otherwise."""
 ADAPTER_ARGUMENTS = ("enable_lora", "max_loras", "max_cpu_loras", "max_lora_rank", "lora_target_modules")
 """vLLM's arguments that ``adapters: true`` sets."""
+BUNDLES = "VLLM_RAY_BUNDLE_INDICES"
+"""Variable with the bundles of vLLM's workers in the placement group of an engine that is divided over nodes."""
 
 
 INSTALL_VLLM = {
@@ -87,8 +89,9 @@ class VLLM(Engine):
     process_mib = 1200.0
 
     def returns_routes(self, options: InferenceOptions) -> bool:
-        """Its present runner does, of what its prefix cache holds."""
-        return options.enable_prefix_caching and "VLLM_USE_V2_MODEL_RUNNER" not in self.variables(options)
+        """Its present runner does, of what its prefix cache holds, if one worker has all layers."""
+        present = "VLLM_USE_V2_MODEL_RUNNER" not in self.variables(options)
+        return present and options.enable_prefix_caching and not options.over_nodes
 
     def variables(self, options: InferenceOptions) -> dict[str, str]:
         values = super().variables(options) | {
@@ -150,8 +153,9 @@ class InferenceOptions(Group):
     engine: Annotated[Any, ENGINES] = option("vllm", f"Engine: {ENGINES.listed()}, with its own options.")
     num_engines: int = option(1, "Engine replicas per trained language model.", ge=1, le=10_000)
     num_cpus_per_engine: float = option(1, "CPUs reserved per engine.", ge=0)
-    num_gpus_per_engine: float = option(0, "GPUs reserved per engine: `tensor_parallel_size`, if above 1.", ge=0)
-    tensor_parallel_size: int = option(1, "GPUs one model is split over.", ge=1, le=1_024)
+    num_gpus_per_engine: float = option(0, "GPUs reserved per engine: all that it is split over, if above 1.", ge=0)
+    tensor_parallel_size: int = option(1, "GPUs of one node that a model is split over.", ge=1, le=1_024)
+    pipeline_parallel_size: int = option(1, "Nodes that the layers of a model are divided over.", ge=1, le=1_024)
     dtype: str = option(
         "auto",
         "Numerics of weights and cache; `auto` is what the model is stored in on a GPU, on a CPU as in the learner.",
@@ -199,6 +203,16 @@ class InferenceOptions(Group):
     def on_gpu(self) -> bool:
         """Whether the engines are given GPUs."""
         return self.num_gpus_per_engine > 0
+
+    @property
+    def split(self) -> int:
+        """GPUs that a model is split over."""
+        return self.tensor_parallel_size * self.pipeline_parallel_size
+
+    @property
+    def over_nodes(self) -> bool:
+        """Whether an engine's workers are actors of Ray's, with a bundle each, on any node."""
+        return self.pipeline_parallel_size > 1
 
     @property
     def schedules_ahead(self) -> bool:

@@ -19,6 +19,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -261,6 +262,19 @@ def push_shared(
     return lost
 
 
+@contextmanager
+def on_nodes(state: Mapping[str, Any]) -> Iterator[bytes]:
+    """Inside it, the pickled reference of a bundle in Ray's object store, of which a node gets one copy."""
+    import ray
+    from ray._private.worker import global_worker
+
+    reference = ray.put(pack_state(state, 0, checked=False))
+    try:
+        yield ray.cloudpickle.dumps(reference)  # After which Ray would keep the object for good.
+    finally:
+        global_worker.core_worker.remove_object_ref_reference(reference)
+
+
 def share(state: State, version: int) -> SharedBundle:
     """``state`` in the object store, packed as ``version`` if it is not packed yet."""
     if isinstance(state, SharedBundle):
@@ -298,7 +312,7 @@ class DevicePush:
 
         timeout_s = self.options.start_timeout_s
         engines = {name: ray.get_actor(name) for name in self.names} if rank == 0 else {}
-        client = _SyncClient(engines, version, self.options.tensor_parallel_size, timeout_s)
+        client = _SyncClient(engines, version, self.options.split, timeout_s)
         members = client.incarnations()
         trainer, self._trainer = self._trainer if members == self._members else None, None
         self._source.state = state
@@ -364,13 +378,13 @@ def gather(calls: Mapping[str, Any], timeout_s: float, doing: str) -> tuple[dict
 class _SyncClient:
     """vLLM's ``VLLMWeightSyncClient`` over our engine actors, which each have their own place in the NCCL group."""
 
-    def __init__(self, engines: Mapping[str, Any], version: int, tensor_parallel_size: int, timeout_s: float) -> None:
+    def __init__(self, engines: Mapping[str, Any], version: int, split: int, timeout_s: float) -> None:
         self._engines = engines
         self._version = version
-        self._tensor_parallel = tensor_parallel_size
+        self._split = split
         self._timeout = timeout_s
         self.failure: Future[Any] = Future()
-        self.num_workers = len(engines) * tensor_parallel_size
+        self.num_workers = len(engines) * split
 
     def incarnations(self) -> dict[str, str]:
         statuses = self._run({name: engine.status.remote() for name, engine in self._engines.items()})
@@ -381,7 +395,7 @@ class _SyncClient:
         infos = [dict(init_info) for _ in self._engines]
         for i, info in enumerate(infos):
             if "rank_offset" in info:
-                info["rank_offset"] += i * self._tensor_parallel
+                info["rank_offset"] += i * self._split
         self._all("device_call", [("init_weight_transfer_engine", {"init_info": info}) for info in infos])
 
     def start_weight_update(self) -> None:

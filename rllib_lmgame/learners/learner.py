@@ -34,7 +34,6 @@ from rllib_lmgame.learners.engines.deepspeed_engine import (
     DeepSpeedEngine,
     deepspeed_config,
     divide,
-    optimizer_is_guarded,
 )
 from rllib_lmgame.learners.engines.reference import Reference, Teacher, WeightAverage
 from rllib_lmgame.learners.engines.torch_engine import (
@@ -49,7 +48,7 @@ from rllib_lmgame.learners.metrics import UpdateMeter, update_metrics, write_tok
 from rllib_lmgame.learners.microbatch import found_tokens
 from rllib_lmgame.learners.objectives import ModuleUpdate, Objective, PPOObjective
 from rllib_lmgame.learners.objectives.base import LearnerSettings, StepCounts, UpdateLoop
-from rllib_lmgame.learners.options import COEFF_RANGE, WeightUse, learner_threads
+from rllib_lmgame.learners.options import COEFF_RANGE, WeightUse, learner_threads, optimizer_is_guarded
 from rllib_lmgame.learners.process import ProcessGroup, give_back_memory, keep_freed_memory
 from rllib_lmgame.policies.model.export import Played
 from rllib_lmgame.policies.model.rl_module import LanguageModelRLModule

@@ -280,6 +280,11 @@ def half_precision(deepspeed: Any) -> bool:
     return any(((deepspeed or {}).get(key) or {}).get("enabled") for key in HALF)
 
 
+def optimizer_is_guarded(deepspeed: Any) -> bool:
+    """Whether our optimizer, whose parameters are whole, clips and checks gradients itself; else ZeRO does."""
+    return not half_precision(deepspeed) and not ((deepspeed or {}).get("zero_optimization") or {}).get("stage", 0)
+
+
 def divides_weights(deepspeed: Any) -> bool:
     """Whether ZeRO 3 leaves each learner a share of the weights."""
     zero = (deepspeed or {}).get("zero_optimization")

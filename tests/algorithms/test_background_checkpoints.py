@@ -11,7 +11,7 @@ import pytest
 
 from rllib_lmgame.algorithms.base import LMGameAlgorithm
 from rllib_lmgame.algorithms.checkpoints import background
-from rllib_lmgame.algorithms.checkpoints.background import WRITTEN, BackgroundCheckpoints
+from rllib_lmgame.algorithms.checkpoints.background import EVERY, WRITTEN, BackgroundCheckpoints
 from rllib_lmgame.algorithms.checkpoints.manifest import manifest_problem
 from rllib_lmgame.algorithms.checkpoints.paths import MARKER, is_checkpoint
 from rllib_lmgame.base.errors import CheckpointError
@@ -82,9 +82,26 @@ def settled(algorithm: Algorithm) -> None:
     algorithm._checkpoints._pending.exception(30)
 
 
+def trial_that(on_checkpoint: Any, status: str = "RUNNING", storage: Any = None) -> Any:
+    metadata = SimpleNamespace(checkpoint_manager=SimpleNamespace(_latest_checkpoint_result="a better trial's"))
+    more = {"config": {EVERY: 1}, "storage": storage, "run_metadata": metadata}
+    return SimpleNamespace(on_checkpoint=on_checkpoint, status=status, **more)
+
+
+@pytest.mark.parametrize(("status", "latest", "index"), [("RUNNING", "own", -1), ("PAUSED", "a better trial's", 0)])
+def test_what_a_trial_wrote_does_not_replace_a_better_ones(
+    status: str, latest: str, index: int, tmp_path: Path
+) -> None:
+    """A population changes a trial before callbacks get its result. What it still writes has a name of its own."""
+    trial = trial_that(lambda own: setattr(manager, "_latest_checkpoint_result", own), status, Storage(tmp_path))
+    manager = trial.run_metadata.checkpoint_manager
+    WholeCheckpoints().on_trial_result(0, [], trial, {WRITTEN: "own"})
+    assert (manager._latest_checkpoint_result, trial.storage.index) == (latest, index)
+
+
 def test_training_goes_on_and_tune_learns_of_a_checkpoint_when_it_is_whole(algorithm: Algorithm) -> None:
     known: list[Any] = []
-    trial, callback = SimpleNamespace(on_checkpoint=known.append), WholeCheckpoints()
+    trial, callback = trial_that(known.append), WholeCheckpoints()
     results = [algorithm.train() for _ in range(3)]
     assert not any(WRITTEN in result for result in results), "it is not written yet"
     settled(algorithm)
@@ -102,7 +119,7 @@ def test_training_goes_on_and_tune_learns_of_a_checkpoint_when_it_is_whole(algor
 
 def test_what_tune_asks_for_is_of_this_iteration_and_brings_an_earlier_one_along(algorithm: Algorithm) -> None:
     known: list[str] = []
-    trial = SimpleNamespace(on_checkpoint=lambda written: known.append(Path(written.checkpoint.path).name))
+    trial = trial_that(lambda written: known.append(Path(written.checkpoint.path).name))
     algorithm._storage.go.set()
     algorithm.train(), algorithm.train()
     assert Path(algorithm.save().checkpoint.path).name == "checkpoint_000000", "the one that was begun"

@@ -62,6 +62,9 @@ league.max_members | {env: lmgame/TicTacToe-v0, policies: [a, b], league: {oppon
 policies.a-1 | {env: lmgame/TicTacToe-v0, policies: [a, a-1], league: {opponent_engines: 2}}
 policies.b.language_model | {env: lmgame/TicTacToe-v0, league: {opponent_engines: 2}, policies: {a: {}, b: {language_model: {max_tokens_per_turn: 16}}}}
 inference.num_gpus_per_engine | inference: {tensor_parallel_size: 2}
+inference.num_gpus_per_engine | inference: {pipeline_parallel_size: 2, num_gpus_per_engine: 1}
+inference.pipeline_parallel_size | inference: {engine: transformers, pipeline_parallel_size: 2, num_gpus_per_engine: 2}
+inference.pipeline_parallel_size | {language_model: {lora: {}}, inference: {adapters: true, pipeline_parallel_size: 2, num_gpus_per_engine: 2}}
 inference.engine | inference: {engine: vlm}
 inference.quantization | inference: {engine: transformers, quantization: fp8_per_tensor}
 inference.speculative | {text_rollouts: {constrained_decoding: true}, inference: {speculative: {}, num_gpus_per_engine: 1}}

@@ -37,7 +37,7 @@ class Shape(Group):
 
 class Bonus(Group):
     target: float = option(REQUIRED, "What is aimed at. It is a number.", gt=0)
-    in_: str = option("loss", "Where it is.", choices=("loss", "reward"))
+    in_: str = option("loss", "Where it is.", choices=("loss", "reward", "per_turn", "per_token", "supper"))
 
 
 class Plugin(Group, extra="allow"):
@@ -86,7 +86,8 @@ def test_values_go_on_top_of_those_of_the_same_type() -> None:
         ({"bonus": True}, "bonus", "must be a mapping of options, got the truth value True; {} is all defaults"),
         ({"bonus": Elsewhere()}, "bonus", "must be a mapping of options, got Elsewhere "),
         ({"bonus": {"target": 1, "inn": "loss"}}, "bonus.inn", "did you mean 'in'"),
-        ({"bonus": {"target": 1, "in": "los"}}, "bonus.in", "did you mean 'loss'"),
+        ({"bonus": {"target": 1, "in": "los"}}, "bonus.in", "did you mean 'loss'?"),
+        ({"bonus": {"target": 1, "in": "per"}}, "bonus.in", "did you mean 'per_turn' or 'per_token'?"),
     ],
 )
 def test_errors_name_the_key_through_the_groups(values: Any, key: str, message: str) -> None:

@@ -306,6 +306,17 @@ def test_gpu_example_fits_the_cards_it_names(path: Path) -> None:
         assert fits(config, int(smaller))
 
 
+@each(GPU_FILES)
+def test_gpu_example_says_what_the_dry_run_does(path: Path) -> None:
+    """What learner, engine and hosts need, the most of all experiments of the file."""
+    (said,) = re.findall("^# By the dry run .*", path.read_text(encoding="utf-8"), re.MULTILINE)
+    for what, end in (("learner", ""), ("of the card, at least", " or more"), ("host memory in all", "")):
+        most = max(map(float, re.findall(rf"{what} ([\d.]+) GiB", dry_run(path)[1])))
+        assert re.search(rf" {most:g} GiB{end}\b", said), (what, most)
+    stored = max(footprint(experiment.configs[0]).object_store for experiment in checked_all(path)) / 1024
+    assert f"{stored:.1f} of it in /dev/shm" in said if stored else "shm" not in said
+
+
 def fits(config: LMGameConfig, card: int) -> bool:
     """Whether every GPU of a run holds what is on it."""
     cards = [smallest for _, smallest in cards_of(config, footprint(config))]

@@ -230,6 +230,11 @@ def test_a_server_has_the_weights_of_one_trial() -> None:
     assert error.path == "config.inference.engine.url" and "one trial, not 2" in error.message
 
 
+def test_tune_learns_of_the_last_checkpoint_that_is_written_meanwhile_at_the_end() -> None:
+    error = error_of(GAME, "checkpoint_config={asynchronous: true, checkpoint_at_end: false}")
+    assert error.path == "checkpoint_config.checkpoint_at_end"
+
+
 def test_resources_hold_runners_learners_and_engines():
     request = request_of(
         check(GAME, "config.num_env_runners=2", "config.num_learners=2", "config.inference.num_engines=3")
@@ -246,6 +251,9 @@ def test_resources_hold_runners_learners_and_engines():
     )
     assert gpus.required_resources["GPU"] == 8
     assert gpus.bundles.count({"CPU": 1, "GPU": 2}) == 2
+    nodes = "{num_engines: 2, num_gpus_per_engine: 4, tensor_parallel_size: 2, pipeline_parallel_size: 2}"
+    over_nodes = request_of(check(GAME, f"config.inference={nodes}"))
+    assert over_nodes.bundles[-8:] == 2 * [{"CPU": 1, "GPU": 1}, *3 * [{"GPU": 1}]]
 
 
 def test_the_dry_run_shows_everything():

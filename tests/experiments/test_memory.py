@@ -119,14 +119,14 @@ def test_zero_3_trains_models_that_are_larger_than_a_card(model, learners, gib):
 
 
 def test_engine_and_cache():
-    assert engine_mib(SHAPE, dtype="bfloat16", tensor_parallel_size=2, kv_cache_mib=10) == {
+    assert engine_mib(SHAPE, dtype="bfloat16", split=2, kv_cache_mib=10) == {
         "weights": 1e6 / MIB,
         "kv cache": 10,
         "logits": 0,
     }
     assert "kv cache" not in engine_mib(SHAPE, kv_cache_mib=None)
-    assert kv_token_mib(SHAPE, dtype="float32", tensor_parallel_size=1) * MIB == 2 * 4 * 32 * 4
-    assert kv_token_mib(ModelShape(10), dtype="float32", tensor_parallel_size=1) == 0
+    assert kv_token_mib(SHAPE, dtype="float32", split=1) * MIB == 2 * 4 * 32 * 4
+    assert kv_token_mib(ModelShape(10), dtype="float32", split=1) == 0
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ def test_weights_for_several_workers_go_to_disk_where_shared_memory_is_full(
 ) -> None:
     monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=free))
     core, files = vllm_engine.VLLMCore.__new__(vllm_engine.VLLMCore), []
-    core._tensor_parallel = True
+    core._split, core._over_nodes = True, False
     core._client = SimpleNamespace(collective_rpc=lambda function, args: files.append(Path(args[0])))
     core._send(vllm_engine.load_into_worker, {"w": torch.ones(8)})
     assert (files[0].parent == Path("/dev/shm")) == shared

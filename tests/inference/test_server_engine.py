@@ -55,6 +55,8 @@ def test_token_ids_travel_and_an_update_waits_for_replies(model_dir: str, tmp_pa
         await (site := web.TCPSite(runner, "127.0.0.1", 0)).start()
         url = f"http://127.0.0.1:{site._server.sockets[0].getsockname()[1]}/"
         options = InferenceOptions(engine={"type": "server", "url": url, "weights_dir": str(tmp_path)})
+        port = url.strip("/").rpartition(":")[2]
+        (tmp_path / f"rllib-lmgame-http-127-0-0-1-{port}").mkdir()  # Of a run that was killed in a push.
         engine = make_engine(EngineSpec("e", model_dir, options, 64))
         await engine.start()
         asked = [GenerationRequest("a", [5, LONG], sampling), GenerationRequest("b", [3], sampling)]

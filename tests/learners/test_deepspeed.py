@@ -23,13 +23,12 @@ from rllib_lmgame.base.errors import CheckpointError
 from rllib_lmgame.learners.data.sharding import WholeEpisodes
 from rllib_lmgame.learners.engines.deepspeed_engine import (
     deepspeed_config,
-    optimizer_is_guarded,
     shares_of,
     with_bucket_sizes,
 )
 from rllib_lmgame.learners.engines.shards import GatheredTensors
 from rllib_lmgame.learners.objectives import SupervisedObjective
-from rllib_lmgame.learners.options import WeightUse, half_precision
+from rllib_lmgame.learners.options import WeightUse, half_precision, optimizer_is_guarded
 
 PPO = {
     "max_tokens_per_microbatch": 96,

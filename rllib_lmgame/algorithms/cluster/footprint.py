@@ -113,6 +113,8 @@ def footprint(config: Any, microbatch: int | None = None) -> Footprint:
     pushed = [weights_mib(shape, _learner_width(config, policy)) for policy, shape in trained.items()]
     if config.run.inference.adapters:
         pushed = snapshots
+    elif config.run.inference.over_devices:
+        pushed = []  # But of a league's members, whose weights are files.
     league = config.run.league
     members = max(snapshots, default=0.0) * (0 if league is None else league.opponent_engines)
     zero = (config.run.deepspeed or {}).get("zero_optimization") or {}
@@ -120,7 +122,7 @@ def footprint(config: Any, microbatch: int | None = None) -> Footprint:
     # it no longer has.
     few = any(config.language_model_of(policy).lora is not None for policy in trained)
     packed = max(pushed, default=0.0) if config.num_gpus_per_learner or zero.get("stage", 0) >= 2 or few else 0.0
-    stored, split = sum(pushed) + members + packed, config.run.inference.tensor_parallel_size > 1
+    stored, split = sum(pushed) + members + packed, config.run.inference.split > 1
     # Engines of one policy take their weights at once: the next part comes while a layer waits for its end.
     tensors = (shape.largest * _learner_width(config, policy) for policy, shape in trained.items())
     part = min(max(pushed, default=0.0), (PART_BYTES + max(PART_BYTES, *tensors, 0)) / memory.MIB)
@@ -340,7 +342,7 @@ def _engine(config: Any, shape: memory.ModelShape, engines: EngineSet) -> Proces
     parts = memory.engine_mib(
         shape,
         dtype=dtype,
-        tensor_parallel_size=options.tensor_parallel_size,
+        split=options.split,
         kv_cache_mib=cache,
         sequences=sequences_at_once(config),
     )

@@ -307,12 +307,12 @@ def engine_mib(
     shape: ModelShape,
     *,
     dtype: str = "float32",
-    tensor_parallel_size: int = 1,
+    split: int = 1,
     kv_cache_mib: float | None = CPU_KV_CACHE_MIB,
     sequences: int = 0,
 ) -> dict[str, float]:
     """MiB of one engine, on each of its GPUs; ``sequences`` are sampled in one step."""
-    parts = {"weights": shape.parameters * BYTES[dtype] / tensor_parallel_size / MIB}
+    parts = {"weights": shape.parameters * BYTES[dtype] / split / MIB}
     if kv_cache_mib is not None:
         parts["kv cache"] = kv_cache_mib
     return parts | {"logits": sequences * shape.vocab_size * 4 * LOGITS_WHILE_SAMPLING / MIB}
@@ -337,6 +337,6 @@ def smallest_card(
     return max(least, max(learner_gib, states_gib / left) if sleeps else learner_gib / left)
 
 
-def kv_token_mib(shape: ModelShape, *, dtype: str, tensor_parallel_size: int) -> float:
+def kv_token_mib(shape: ModelShape, *, dtype: str, split: int) -> float:
     """MiB of one token's keys and values; 0 if the shape is unknown."""
-    return 2 * shape.layers * shape.kv_size * BYTES[dtype] / tensor_parallel_size / MIB
+    return 2 * shape.layers * shape.kv_size * BYTES[dtype] / split / MIB

@@ -21,7 +21,7 @@ from ray.rllib.env.env_runner_group import EnvRunnerGroup
 from rllib_lmgame.algorithms.cluster.threads import Places, places
 from rllib_lmgame.base.threads import AUTO
 from rllib_lmgame.inference.options import ADAPTER_ARGUMENTS, VLLM
-from rllib_lmgame.inference.serving.group import AdapterOf, EngineGroup
+from rllib_lmgame.inference.serving.group import AdapterOf, EngineGroup, bundles_of
 from rllib_lmgame.inference.serving.interruption import StopRequest
 from rllib_lmgame.inference.serving.oom import oom_line
 from rllib_lmgame.inference.weights import SharedBundle
@@ -93,12 +93,9 @@ def engine_sets(config: LMGameConfig, *, training: bool = True) -> list[EngineSe
 
 
 def engine_bundles(config: LMGameConfig) -> list[dict[str, float]]:
-    """One resource bundle per engine; a tensor-parallel engine's GPUs are one bundle, hence on one node."""
-    inference = config.run.inference
-    bundle = {"CPU": inference.num_cpus_per_engine}
-    if inference.num_gpus_per_engine:
-        bundle["GPU"] = inference.num_gpus_per_engine
-    return [dict(bundle) for engines in engine_sets(config) for _ in range(engines.count)]
+    """The resource bundles of all engines, one after the other."""
+    count = sum(engines.count for engines in engine_sets(config))
+    return [dict(bundle) for _ in range(count) for bundle in bundles_of(config.run.inference)]
 
 
 def engine_seed(config: LMGameConfig, engines: EngineSet) -> int:
@@ -122,11 +119,12 @@ def start_engines(
     placement_group = ray.util.get_current_placement_group()
     bundles = None
     if placement_group is not None:
-        first = placement_group.bundle_count - sum(engines.count for engines in sets)
+        each = len(bundles_of(config.run.inference))
+        first = placement_group.bundle_count - each * sum(engines.count for engines in sets)
         if first < 1:  # Not a placement group of this algorithm's own request.
             placement_group = None
         else:
-            bundles = iter(range(first, placement_group.bundle_count))
+            bundles = iter(range(first, placement_group.bundle_count, each))
     shared = config.run.engine_options.constrained(config.run.text_rollouts.constrained_decoding)
     if shared.engine.outside and not training:  # Its weights are not those that are evaluated.
         shared = shared.model_copy(update={"engine": VLLM()})

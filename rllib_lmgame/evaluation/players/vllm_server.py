@@ -119,6 +119,7 @@ def server_command(
         *("--max-model-len", str(talk.context_length), "--max-num-seqs", str(at_once)),
         *("--seed", str(model.settings.seed), "--dtype", dtype),
         *("--tensor-parallel-size", str(options.tensor_parallel_size)),
+        *("--pipeline-parallel-size", str(options.pipeline_parallel_size)),
         *("--override-generation-config", json.dumps(sampling)),
         *("--middleware", f"{__name__}.{Guard.__name__}"),
     ]

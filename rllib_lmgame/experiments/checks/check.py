@@ -96,6 +96,9 @@ def _check(spec: ExperimentSpec) -> CheckedExperiment:
         raise ConfigError(
             "checkpoint_config.asynchronous", f"{algorithm.name} writes its own checkpoints; leave it out"
         )
+    if spec.checkpoint.asynchronous and not spec.checkpoint.checkpoint_at_end:
+        say = "must be true with asynchronous: Tune would not learn of a checkpoint that is written when the trial ends"
+        raise ConfigError("checkpoint_config.checkpoint_at_end", say)
     if spec.options.run not in OWN:  # Else it was done before.
         _check_stop(spec, algorithm.entry)
     configs = [build_config(algorithm, point) for point in sample_points(spec.config)]

@@ -165,7 +165,7 @@ def _parameters(config: Any, policy: str, shape: memory.ModelShape) -> int:
 def _cache_lines(config: Any, policy: str, shape: memory.ModelShape) -> list[str]:
     dtype, cache = engine_numerics(config, policy)
     options, context = config.run.inference, config.language_model_of(policy).context_length
-    per_token = memory.kv_token_mib(shape, dtype=dtype, tensor_parallel_size=options.tensor_parallel_size)
+    per_token = memory.kv_token_mib(shape, dtype=dtype, split=options.split)
     if cache is None or not per_token:
         return []
     tokens = int(cache / per_token)

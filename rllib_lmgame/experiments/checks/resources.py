@@ -175,7 +175,7 @@ def _check_engines(config: Any, taken: Footprint) -> None:
         if cache is None or shape is None or not engines or not _keeps_whole_context(config, policy):
             continue
         context = config.language_model_of(policy).context_length
-        needed = context * memory.kv_token_mib(shape, dtype=dtype, tensor_parallel_size=options.tensor_parallel_size)
+        needed = context * memory.kv_token_mib(shape, dtype=dtype, split=options.split)
         if needed > cache:
             raise ConfigError(
                 "config.inference.kv_cache_memory_mb",
@@ -222,10 +222,10 @@ def _card(
 
 def _one_context(config: Any) -> float:
     """MiB of keys and values of the longest context of any policy: below that an engine does not start."""
-    split = config.run.inference.tensor_parallel_size
+    split = config.run.inference.split
     shapes = {policy: memory.shape_of(config, policy) for policy in config.language_model_policies()}
     return max(
-        memory.kv_token_mib(shape, dtype=engine_numerics(config, policy)[0], tensor_parallel_size=split)
+        memory.kv_token_mib(shape, dtype=engine_numerics(config, policy)[0], split=split)
         * config.language_model_of(policy).context_length
         for policy, shape in shapes.items()
         if shape is not None

@@ -31,7 +31,7 @@ from typing import Any
 from ray.tune import Callback
 from ray.tune.logger import CSVLoggerCallback, JsonLoggerCallback
 
-from rllib_lmgame.algorithms.checkpoints.background import WRITTEN
+from rllib_lmgame.algorithms.checkpoints.background import EVERY, WRITTEN
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.experiments.results.files import ITERATION, RESULT_FILE, cut, json_lines
 from rllib_lmgame.experiments.results.outcome import cause, is_misconfigured
@@ -107,8 +107,14 @@ class WholeCheckpoints(Callback):
     """Lets Tune know of checkpoints that trials wrote while they went on."""
 
     def on_trial_result(self, iteration: int, trials: list[Any], trial: Any, result: Any, **info: Any) -> None:
-        if (written := result.pop(WRITTEN, None)) is not None:
+        written, manager = result.pop(WRITTEN, None), trial.run_metadata.checkpoint_manager
+        latest = manager._latest_checkpoint_result
+        if written is not None:
             trial.on_checkpoint(written)
+        if trial.status == "PAUSED" and EVERY in trial.config:
+            # It goes on from the checkpoint of a better trial (`pbt`), and where it was stopped one may become whole.
+            manager._latest_checkpoint_result = latest
+            trial.storage._update_checkpoint_index({})
 
     def on_checkpoint(self, iteration: int, trials: list[Any], trial: Any, checkpoint: Any, **info: Any) -> None:
         self.on_trial_result(iteration, trials, trial, vars(checkpoint))
@@ -270,6 +276,7 @@ class _Watched:
         super().on_trial_add(tune_controller, trial)
 
     def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
+        result.pop(WRITTEN, None)  # Populations keep results.
         value = result.get(self.metric)  # type: ignore[attr-defined]
         if isinstance(value, float) and math.isnan(value):
             decision = "CONTINUE"

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-import tempfile
+import re
+import shutil
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -34,7 +36,10 @@ class ServerCore(Core):
     ) -> None:
         from transformers import AutoConfig
 
-        self._url, self._directory = options.engine.url.rstrip("/"), options.engine.weights_dir
+        self._url = options.engine.url.rstrip("/")
+        # The name is the server's, so that a copy that a killed run left is found again.
+        self._copy = Path(options.engine.weights_dir or ".", re.sub(r"\W+", "-", f"rllib-lmgame-{self._url}"))
+        shutil.rmtree(self._copy, ignore_errors=True)
         self._timeout, self._loop = options.request_timeout_s, asyncio.new_event_loop()
         self._running: dict[str, asyncio.Task[Generation]] = {}
         try:
@@ -76,10 +81,13 @@ class ServerCore(Core):
         tensors = tensors_of(state)
         check_weights(tensors, {}, tied_head=False)
         self._drain()
-        with tempfile.TemporaryDirectory(dir=self._directory) as directory:
-            save_file({name: t.contiguous() for name, t in tensors.items()}, f"{directory}/model.safetensors")
-            load = {"method": "reload_weights", "kwargs": {"weights_path": directory}}
+        try:
+            self._copy.mkdir()
+            save_file({name: t.contiguous() for name, t in tensors.items()}, self._copy / "model.safetensors")
+            load = {"method": "reload_weights", "kwargs": {"weights_path": str(self._copy)}}
             self._wait(self._ask("collective_rpc", load))
+        finally:
+            shutil.rmtree(self._copy, ignore_errors=True)
         self.reset_prefix_cache()  # Unlike engines of the run, it knows nothing of versions.
 
     def worker_call(self, method: str, **kwargs: Any) -> None:

@@ -1,7 +1,7 @@
 """vLLM as an engine: its core runs in this process, stepped by the thread of :class:`ThreadedEngine`.
 
-A core process of its own is slower for small models. With ``tensor_parallel_size`` above 1
-vLLM starts its own workers, which end with this process.
+A core process of its own is slower for small models. With ``tensor_parallel_size`` above 1 vLLM starts its own workers,
+which end with this process; with ``pipeline_parallel_size`` above 1 they are actors of Ray's, on any node.
 
 A seed gives the same tokens whatever else is in the batch and in the prefix cache. On CPU in float32 with one thread
 log-probabilities are the same bit for bit (tested). GPU kernels may round differently for another batch shape, which
@@ -29,7 +29,7 @@ import numpy as np
 from rllib_lmgame.base.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.base.text import first_line
 from rllib_lmgame.inference.engines.threaded import Core, ThreadedEngine, tied_embeddings
-from rllib_lmgame.inference.options import INSTALL_VLLM, VLLM, InferenceOptions
+from rllib_lmgame.inference.options import BUNDLES, INSTALL_VLLM, VLLM, InferenceOptions
 from rllib_lmgame.inference.protocol import (
     EngineDeadError,
     EngineStats,
@@ -38,7 +38,7 @@ from rllib_lmgame.inference.protocol import (
     SamplingSpec,
     StopReason,
 )
-from rllib_lmgame.inference.weights import PART_BYTES, check_weights, not_finite, tensors_of
+from rllib_lmgame.inference.weights import PART_BYTES, check_weights, not_finite, on_nodes, tensors_of, unpack_state
 from rllib_lmgame.policies.model.files import ADAPTER_FILES, parameter_count, weight_files
 from rllib_lmgame.policies.model.heads import VALUES_FILE, PlayedValues, has_backbone, load_values, split_values
 from rllib_lmgame.policies.model.router_replay import route_dtype
@@ -68,6 +68,7 @@ class VLLMCore(Core):
         os.environ.update(VLLM().variables(options))
         self._on_cpu = not options.on_gpu
         _check_installed(self._on_cpu)
+        from safetensors.torch import load_file
         from vllm.usage.usage_lib import UsageContext
         from vllm.v1.engine.core_client import InprocClient
         from vllm.v1.executor import Executor
@@ -80,9 +81,11 @@ class VLLMCore(Core):
         replays = options.router_replay and options.engine.returns_routes(options)
         if replays and arguments.create_model_config().is_moe:
             arguments.aux_output_config.enable_return_routed_experts = True
+        if options.over_nodes:
+            _order_bundles(options.tensor_parallel_size)
         config = arguments.create_engine_config(UsageContext.LLM_CLASS)
         self._client: Any = InprocClient(config, Executor.get_class(config), False)
-        self._tensor_parallel = options.tensor_parallel_size > 1
+        self._split, self._over_nodes = options.split > 1, options.over_nodes
         self._decodes_choices = options.decodes_choices
         self.context_length = context_length
         self.vocab_size = config.model_config.get_vocab_size()
@@ -96,6 +99,9 @@ class VLLMCore(Core):
         self._valued = False
         self._params = lru_cache(maxsize=4096)(_sampling_params)
         self._adapters: dict[str | None, Any] = {}
+        if arguments.load_format == "dummy":
+            files = (load_file(file).items() for file in weight_files(Path(model_dir)))
+            self.load({name: tensor for items in files for name, tensor in items if not name.endswith(NOT_WEIGHTS)})
         values = load_values(model_dir)
         if has_backbone(values):
             logger.warning("%s: vLLM plays by the policy alone: its values have a backbone of their own", model_dir)
@@ -189,14 +195,16 @@ class VLLMCore(Core):
 
     def lengths(self) -> Mapping[str, int]:
         requests = self._client.engine_core.scheduler.requests
-        under_way = {name: requests[name].num_output_placeholders for name in self._running if name in requests}
-        return {name: len(ids) + under_way.get(name, 0) for name, (ids, *_) in self._running.items()}
+        running = {name: requests[name] for name in self._running if name in requests}
+        # Scheduled ahead, or on its way through a pipeline.
+        on_way = {n: max(r.num_output_placeholders, r.num_computed_tokens >= r.num_tokens) for n, r in running.items()}
+        return {name: len(ids) + on_way.get(name, 0) for name, (ids, *_) in self._running.items()}
 
     def load(self, state: Mapping[str, Any]) -> None:
         tensors, values = split_values(tensors_of(state))
         expected = {n: s for n, s in self._expected.items() if n in tensors or not self._unused(n)}
         check_weights(tensors, expected, self._tied)
-        parts = [tensors] if not self._tensor_parallel else list(in_parts(tensors))
+        parts = [tensors] if not self._split else list(in_parts(tensors))
         for number, part in enumerate(parts, start=1):
             self._send(load_into_worker, part, number == 1, number == len(parts))
         self._take_values(values)
@@ -211,10 +219,15 @@ class VLLMCore(Core):
     def _send(self, function: Callable[..., None], tensors: Mapping[str, Any], *more: bool) -> None:
         """Call a function of this module with tensors, and ``more``, on every worker.
 
-        Where workers are processes of their own they map one file in memory instead of each receiving a copy.
+        Where workers are processes of their own they map one file in memory, or, on several nodes, one object of
+        Ray's, instead of each receiving a copy.
         """
-        if not self._tensor_parallel:
+        if not self._split:
             self._client.collective_rpc(function, args=(tensors, *more))
+            return
+        if self._over_nodes:
+            with on_nodes(tensors) as reference:
+                self._client.collective_rpc(function, args=(reference, *more))
             return
 
         from safetensors.torch import save_file
@@ -270,6 +283,18 @@ class VLLMEngine(ThreadedEngine):
     core_class = VLLMCore
 
 
+def _order_bundles(stage: int) -> None:
+    """Let the workers of each pipeline stage be neighbours: vLLM ranks them in the order of their bundles."""
+    import ray
+
+    nodes = ray.util.placement_group_table(ray.util.get_current_placement_group())["bundles_to_node_id"]
+    here = ray.get_runtime_context().get_node_id()
+    bundles = sorted(map(int, os.environ[BUNDLES].split(",")), key=lambda i: (nodes[i] != here, nodes[i], i))
+    os.environ[BUNDLES] = ",".join(map(str, bundles))
+    if any(len({nodes[i] for i in bundles[at : at + stage]}) > 1 for at in range(0, len(bundles), stage)):
+        logger.warning("a pipeline stage of tensor_parallel_size=%d lies on several nodes, which is slow", stage)
+
+
 def in_parts(tensors: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """The tensors in their order, by parts of :data:`~rllib_lmgame.inference.weights.PART_BYTES` or one tensor."""
     part, size = dict[str, Any](), 0
@@ -281,8 +306,8 @@ def in_parts(tensors: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     yield part
 
 
-def load_into_worker(worker: Any, source: Mapping[str, Any] | str, first: bool = True, last: bool = True) -> None:
-    """Load tensors, or a safetensors file, into one vLLM worker's model: an update's ``first`` part, others, ``last``.
+def load_into_worker(worker: Any, source: Any, first: bool = True, last: bool = True) -> None:
+    """Load tensors (:func:`_tensors`) into one vLLM worker's model: an update's ``first`` part, others, ``last``.
 
     What is both is loaded by vLLM's own reload, which takes all at once; parts as its transfers over devices are.
     """
@@ -314,7 +339,7 @@ def transfer_in_worker(worker: Any, method: str, arguments: Mapping[str, Any]) -
         return getattr(worker, method)(**arguments)
 
 
-def values_into_worker(worker: Any, source: Mapping[str, Any] | str) -> None:
+def values_into_worker(worker: Any, source: Any) -> None:
     """Let one vLLM worker's model add these action values to its logits; nothing where there are none.
 
     Its logits are of the hidden states behind the last norm, as those of the values are. Raises: ValueError: they do
@@ -336,7 +361,12 @@ def values_into_worker(worker: Any, source: Mapping[str, Any] | str) -> None:
     model.__dict__["compute_logits"] = valued
 
 
-def _tensors(source: Mapping[str, Any] | str) -> Mapping[str, Any]:
+def _tensors(source: Mapping[str, Any] | str | bytes) -> Mapping[str, Any]:
+    """Tensors by name: themselves, those of a safetensors file, or of :func:`on_nodes`."""
+    if isinstance(source, bytes):
+        import ray
+
+        return unpack_state(ray.get(ray.cloudpickle.loads(source)))
     if not isinstance(source, str):
         return source
     from safetensors.torch import load_file
@@ -404,7 +434,8 @@ def _engine_args(
     values: dict[str, Any] = {
         "model": str(model_dir),
         "skip_tokenizer_init": True,
-        "load_format": "safetensors",
+        # Other nodes need no files: what is here is pushed.
+        "load_format": "dummy" if options.over_nodes and _checkpoint_shapes(model_dir)[0] else "safetensors",
         "trust_remote_code": trust_remote_code,
         "dtype": options.dtype_on(options.on_gpu, lambda: parameter_count(str(model_dir))),
         "max_model_len": context_length,
@@ -412,7 +443,8 @@ def _engine_args(
         "enable_prefix_caching": options.enable_prefix_caching,
         "enforce_eager": not options.on_gpu if options.enforce_eager is None else options.enforce_eager,
         "tensor_parallel_size": options.tensor_parallel_size,
-        "distributed_executor_backend": "mp" if options.tensor_parallel_size > 1 else "uni",
+        "pipeline_parallel_size": options.pipeline_parallel_size,
+        "distributed_executor_backend": "ray" if options.over_nodes else "mp" if options.split > 1 else "uni",
         "logprobs_mode": "processed_logprobs",
         "async_scheduling": None if options.schedules_ahead else False,  # None: where vLLM can
         "quantization": options.quantization,
@@ -454,7 +486,7 @@ def _device_args(options: InferenceOptions, context_length: int) -> dict[str, An
         "enable_chunked_prefill": False,
         "max_num_batched_tokens": max(options.max_num_batched_tokens or CPU_STEP_TOKENS, context_length),
     }
-    if options.tensor_parallel_size == 1:
+    if options.split == 1:
         from rllib_lmgame.inference.engines.vllm_kernels import ENGINE_ARGUMENTS
 
         values |= ENGINE_ARGUMENTS

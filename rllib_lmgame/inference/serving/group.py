@@ -14,7 +14,7 @@ import ray
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from rllib_lmgame.base.threads import AUTO, threads_here
-from rllib_lmgame.inference.options import InferenceOptions
+from rllib_lmgame.inference.options import BUNDLES, InferenceOptions
 from rllib_lmgame.inference.protocol import EngineDeadError, EngineStats
 from rllib_lmgame.inference.serving.actor import EngineActor, EngineSpec
 from rllib_lmgame.inference.serving.client import address
@@ -85,6 +85,7 @@ class EngineGroup:
         self._stopped = threading.Event()
         self._watcher: threading.Thread | None = None
         self._stop_request = StopRequest()
+        self._placement_group: Any = None
 
     @classmethod
     def create(
@@ -112,7 +113,7 @@ class EngineGroup:
             seed: Of requests without a seed; each engine gets another.
             version: Version of the weights in ``model``.
             tokenizer: Directory or hub id, if it is not ``model``; only stop texts need one.
-            placement_group, bundle_indices: Bundle of each engine; without, Ray places them.
+            placement_group, bundle_indices: First bundle of each engine; without, Ray places them.
             wait: Return when all are ready; otherwise call :meth:`wait_until_ready`.
             watch_interval_s: Between two looks at the actors; 0 leaves restarts to :meth:`restart_dead`.
 
@@ -122,10 +123,16 @@ class EngineGroup:
             model = SharedModel.share(model)
         if options.num_threads == AUTO and not options.on_gpu:
             options = options.model_copy(update={"num_threads": threads_here(options.num_engines)})
+        own = None
+        if placement_group is None and options.over_nodes:
+            bundles = bundles_of(options)
+            placement_group = own = ray.util.placement_group(bundles * options.num_engines)
+            bundle_indices = range(0, len(bundles) * options.num_engines, len(bundles))
         first = EngineSpec(name, model, options, context_length, seed, version, trust_remote_code, tokenizer)
         specs = [dataclasses.replace(first, name=f"{name}-{i}", seed=seed + i) for i in range(options.num_engines)]
         actor_options = [_actor_options(spec, i, placement_group, bundle_indices) for i, spec in enumerate(specs)]
         group = cls(specs, actor_options, watch_interval_s)
+        group._placement_group = own
         try:
             for engine in group.names:
                 group._spawn(engine)
@@ -224,6 +231,8 @@ class EngineGroup:
             self._watcher.join(timeout=ANSWER_S)
         for handle in list(self._handles.values()):  # without the lock: a restart in progress must not delay the end
             ray.kill(handle, no_restart=True)
+        if self._placement_group is not None:
+            ray.util.remove_placement_group(self._placement_group)
 
     def _spawn(self, name: str, restarted: bool | None = None) -> None:
         actor = ray.remote(EngineActor).options(**self._actor_options[name])
@@ -358,6 +367,13 @@ class AdapterOf:
         """Nothing: an adapter is small, and an engine that starts again needs it."""
 
 
+def bundles_of(options: InferenceOptions) -> list[dict[str, float]]:
+    """An engine's bundles: one, hence on one node, or one per GPU, of which the engine itself shares the first."""
+    gpus = 1.0 if options.over_nodes else options.num_gpus_per_engine
+    first = {"CPU": float(options.num_cpus_per_engine)} | ({"GPU": gpus} if gpus else {})
+    return [first, *({"GPU": 1.0} for _ in range(options.split - 1 if options.over_nodes else 0))]
+
+
 def _actor_options(
     spec: EngineSpec, index: int, placement_group: Any, bundle_indices: Sequence[int] | None
 ) -> dict[str, Any]:
@@ -365,12 +381,14 @@ def _actor_options(
     values: dict[str, Any] = {
         "name": spec.name,
         "num_cpus": options.num_cpus_per_engine,
-        "num_gpus": options.num_gpus_per_engine,
+        "num_gpus": 0 if options.over_nodes else options.num_gpus_per_engine,  # Else its workers have them.
         "max_restarts": -1,
         "max_task_retries": 0,
         "max_concurrency": MAX_CONCURRENCY,
     }
     environment = options.engine.variables(options)
+    if options.over_nodes and bundle_indices is not None:
+        environment[BUNDLES] = ",".join(str(bundle_indices[index] + bundle) for bundle in range(options.split))
     if environment:
         values["runtime_env"] = {"env_vars": environment}
     if placement_group is not None:

@@ -122,11 +122,6 @@ def with_bucket_sizes(config: Mapping[str, Any], parameters: int) -> dict[str, A
     return dict(config) | {"zero_optimization": zero}
 
 
-def optimizer_is_guarded(user: Mapping[str, Any] | None) -> bool:
-    """Whether our optimizer clips and checks gradients itself; else ZeRO does."""
-    return not half_precision(user) and not ((user or {}).get("zero_optimization") or {}).get("stage", 0)
-
-
 class DeepSpeedEngine(TorchEngine):
     """A ``deepspeed`` engine behind the same interface.
 
