@@ -120,9 +120,7 @@ class LMGameAgentEvol(LMGameAlgorithm):
     def _explore(self, own: EvolutionOptions) -> list[MultiAgentEpisode]:
         rollouts, before = self.config.run.text_rollouts, workers.engine_stats(self.engine_groups)
         settings = PlaySettings(
-            self.config.training_games(),
-            seeded=self.config.run.deterministic,
-            **log_of_training(rollouts.episode_log),
+            self.config.training_games(), seeded=self.config.run.deterministic, **log_of_training(rollouts.episode_log)
         )
         with self.timed(ROLLOUT_TIMER):
             result = self.play(self._plans(own), settings)
@@ -189,7 +187,7 @@ class LMGameAgentEvol(LMGameAlgorithm):
     def _write_base(self) -> None:
         scratch = self.trial_directory() / f".writing-{DIRECTORY}"
         shutil.rmtree(scratch, ignore_errors=True)
-        with written_by_learners(self.learner_group, scratch):
+        with self.learners_present(), written_by_learners(self.learner_group, scratch):
             for policy in self.config.trained_policies():
                 foreach_learner(self.learner_group, methodcaller("save_policy", scratch / policy, policy))
         self._base_files = file_records(scratch)
@@ -199,7 +197,7 @@ class LMGameAgentEvol(LMGameAlgorithm):
         """Restart all policies in learners, not in engines. Raises: CheckpointError: their first files have changed."""
         if file_records(self._base) != self._base_files:
             raise CheckpointError(f"{self._base} does not hold what the run began with any more")
-        with read_by_learners(self.learner_group, self._base):
+        with self.learners_present(), read_by_learners(self.learner_group, self._base):
             for policy in self.config.trained_policies():
                 foreach_learner(self.learner_group, methodcaller("begin_again", self._base / policy, policy))
 

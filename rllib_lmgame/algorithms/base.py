@@ -11,7 +11,8 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from operator import methodcaller
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -110,6 +111,8 @@ class LMGameAlgorithm(PPO):
     _shared_runners: RunnerGroup | None = None
     """Env runners of training on which several threads play."""
 
+    _asleep = False  # Engines are, so that it is the learners' turn on GPUs.
+
     def setup(self, config: LMGameConfig) -> None:
         """Prepare models, start engines, then RLlib's runners and learners; also Ray, if nobody has."""
         self._trial_info: Any = self._tune_trial
@@ -153,6 +156,7 @@ class LMGameAlgorithm(PPO):
             self.config = own
             self.agent_mapper = AgentMapper(own)
             self.tell(WORKERS)
+            self._sleep(drop=True)
             super().setup(own)
             self.tell(PHASES[WEIGHT_SYNC_TIMER].doing)
             self.push_weights()
@@ -216,6 +220,8 @@ class LMGameAlgorithm(PPO):
         config = self.config
         if config.engine_names and not self.engine_groups:
             raise ConfigError("", "this algorithm was stopped; build another, or take it from a checkpoint")
+        if self._asleep:  # What failed left engines so.
+            self.push_weights()
         group = self._shared_runners if runners is None else None
         group = group or RunnerGroup(
             runners or self.env_runner_group, config.sample_timeout_s, self._heal, config.restart_failed_env_runners
@@ -278,26 +284,48 @@ class LMGameAlgorithm(PPO):
     def push_weights(self, use: WeightUse = WeightUse.TRAINING) -> None:
         """Send the learners' weights to the engines, if there are any; their version is the number of updates.
 
-        ``use`` decides whether averaged weights go (``training.ema_decay``).
+        ``use`` decides whether averaged weights go (``training.ema_decay``). Then it is the engines' turn on GPUs.
         """
+        if self.config.run.training.offload_during_rollout:
+            self._sleep(drop=True)
         for module_id in self.config.trained_policies() if self.engine_groups else ():
             push_from_learners(self.learner_group, self.engine_groups[module_id], module_id, self._policy_version, use)
+        self._wake()
 
     @contextmanager
     def engines_asleep(self, pushed: bool = False) -> Iterator[None]:
-        """With ``inference.sleep_during_update`` the engines give their GPU memory to colocated learners meanwhile.
-
-        ``pushed``: the learners' weights follow. Engines of those drop theirs, and sleep until the push.
-        """
-        asleep = self.engine_groups if self.config.run.inference.sleep_during_update else {}
-        dropped = self.config.trained_policies() if pushed else []
-        for key, group in asleep.items():
-            group.call("sleep", 2 if key in dropped else 1)
+        """With ``inference.sleep_during_update`` engines sleep meanwhile, or (``pushed``) until a push that follows."""
+        begins = self._sleep(drop=pushed)
         try:
             yield
         finally:
-            for group in [group for key, group in asleep.items() if key not in dropped]:
+            if begins and not pushed:
+                self._wake()
+
+    def learners_present(self, pushed: bool = False) -> AbstractContextManager[None]:
+        """Inside it learners have their weights; with ``training.offload_during_rollout`` engines sleep meanwhile."""
+        return self.engines_asleep(pushed) if self.config.run.training.offload_during_rollout else nullcontext()
+
+    def _sleep(self, drop: bool) -> bool:
+        """Whether it was the engines' turn; now it is the learners'. ``drop``: engines drop what a push replaces."""
+        if self._asleep or not self.engine_groups or not self.config.run.inference.sleep_during_update:
+            return False
+        self._asleep, dropped = True, self.config.trained_policies() if drop else []
+        for key, group in self.engine_groups.items():
+            group.call("sleep", 2 if key in dropped else 1)
+        self._move_learners("reload")
+        return True
+
+    def _wake(self) -> None:
+        if self._asleep:
+            self._move_learners("offload")
+            for group in self.engine_groups.values():
                 group.call("wake_up")
+            self._asleep = False
+
+    def _move_learners(self, method: str) -> None:
+        if self.config.run.training.offload_during_rollout and self.learner_group is not None:
+            foreach_learner(self.learner_group, methodcaller(method))
 
     @contextmanager
     def timed(self, name: str, doing: str | None = None) -> Iterator[None]:
@@ -507,15 +535,18 @@ class LMGameAlgorithm(PPO):
         self._at_start = bool(state.get("at_start", False))
 
     def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:
-        return {**super().get_state(components, not_components=not_components, **kwargs), "lmgame": self.lmgame_state()}
+        with self.learners_present():
+            state = super().get_state(components, not_components=not_components, **kwargs)
+        return {**state, "lmgame": self.lmgame_state()}
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Restore; where learners are restored, the engines get their weights."""
-        super().set_state(state)
-        if "lmgame" in state:
-            self.set_lmgame_state(state["lmgame"])
-        if COMPONENT_LEARNER_GROUP in state:
-            self.push_weights()
+        with self.learners_present(pushed=True):
+            super().set_state(state)
+            if "lmgame" in state:
+                self.set_lmgame_state(state["lmgame"])
+            if COMPONENT_LEARNER_GROUP in state:
+                self.push_weights()
 
     def save(self, checkpoint_dir: str | None = None) -> Any:
         """Tune's; a checkpoint that is still being written is waited for, and is the one if it is of this iteration."""
@@ -551,8 +582,9 @@ class LMGameAlgorithm(PPO):
 
     def _write_files(self, scratch: Path, **kwargs: Any) -> None:
         # The learners write their own part: RLlib would ask one learner only, and not say if it failed.
-        super().save_to_path(str(scratch), state=self.get_state(not_components=COMPONENT_LEARNER_GROUP), **kwargs)
-        save_learners(self.learner_group, scratch, self.config)
+        with self.learners_present():
+            super().save_to_path(str(scratch), state=self.get_state(not_components=COMPONENT_LEARNER_GROUP), **kwargs)
+            save_learners(self.learner_group, scratch, self.config)
         saved = {RUN: reference(self.config.entry), **self.config.run.as_yaml()}
         (scratch / CONFIG_FILE).write_text(json.dumps(saved, indent=1), encoding="utf-8")
         checkpoints.write_iteration(scratch, self.iteration)
@@ -577,11 +609,12 @@ class LMGameAlgorithm(PPO):
             path = expanded(path).absolute()
             checkpoints.verify_manifest(path)
             check_models(path, self.config)
-        super().restore_from_path(path, *args, **kwargs)
-        if "component" not in kwargs:
-            load_learners(self.learner_group, Path(path))
-            self.load_own_files(Path(path))
-            self.push_weights()
+        with self.learners_present(pushed=True):
+            super().restore_from_path(path, *args, **kwargs)
+            if "component" not in kwargs:
+                load_learners(self.learner_group, Path(path))
+                self.load_own_files(Path(path))
+                self.push_weights()
 
     def save_own_files(self, checkpoint: Path) -> None:
         """Write what an algorithm keeps in files of its own into a checkpoint."""

@@ -384,7 +384,7 @@ class LMGameConfig(PPOConfig):
                 model_config["critic"] = policy not in self.trained_policies() or self.run.needs_critic(policy)
                 model_config["action_values"] = self.values_of(policy)
                 # Then no learner ever has all weights.
-                model_config["empty"] = divides_weights(self.run.deepspeed) and options.lora is None
+                model_config["empty"] = divides_weights(self.run.deepspeed)
                 model_config["reference"] = options.lora is not None and self.run.needs_reference(policy)
         return RLModuleSpec(
             module_class=LanguageModelRLModule if is_model else ScriptedRLModule,

@@ -124,7 +124,7 @@ class LeaguePlay:
         scratch = self.directory / f".taking-{member.name}"
         shutil.rmtree(scratch, ignore_errors=True)
         group = self._algorithm.learner_group
-        with written_by_learners(group, scratch):
+        with self._algorithm.learners_present(), written_by_learners(group, scratch):
             foreach_learner(group, lambda learner: learner.export_member(scratch, member.policy, use))
         version = self._algorithm.policy_version
         checksum = read_bundle(scratch, version, self._base(member.policy)).checksum

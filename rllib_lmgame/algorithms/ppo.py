@@ -158,10 +158,7 @@ class LMGamePPO(LMGameAlgorithm):
             self._league = LeaguePlay(self, self.config.run.league)
         if self.config.run.async_rollouts.max_staleness:
             self._shared_runners = workers.SharedRunners(
-                self.env_runner_group,
-                self.config.sample_timeout_s,
-                self._heal,
-                self.config.restart_failed_env_runners,
+                self.env_runner_group, self.config.sample_timeout_s, self._heal, self.config.restart_failed_env_runners
             )
             self._ahead = AsyncRollouts(self, self.config.run.async_rollouts.max_staleness)
 
@@ -195,7 +192,8 @@ class LMGamePPO(LMGameAlgorithm):
 
     def begin_rl(self) -> None:
         """The weights PPO starts from are the reference of the KL penalty; the average begins with its first update."""
-        foreach_learner(self.learner_group, lambda learner: learner.begin_rl())
+        with self.learners_present():
+            foreach_learner(self.learner_group, lambda learner: learner.begin_rl())
 
     def at_present(self) -> RunConfig:
         """What schedules make of the configuration in this iteration."""

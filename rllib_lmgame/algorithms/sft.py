@@ -81,11 +81,7 @@ class SupervisedStage:
                 return PlayResult(episodes=self.data.episodes(start, count, algorithm.env_runner))
             games = config.training_games()
             plans = plan_episodes(
-                count,
-                run_seed=config.seed or 0,
-                purpose="supervised",
-                iteration=step,
-                game_weights=shares_of(games),
+                count, run_seed=config.seed or 0, purpose="supervised", iteration=step, game_weights=shares_of(games)
             )
             return algorithm.play(plans, PlaySettings(games, expert=self.options.expert))
 

@@ -46,6 +46,8 @@ _OF_ONE = (
     *("training", "text_rollouts", "text_rollouts.reward_scale"),
 )
 """What an update reads, beside the options of ``training``: it can be one policy's own."""
+_OF_ALL = ("training.num_threads", "training.offload_during_rollout")
+"""Of these options, what is the process's."""
 
 
 @contextmanager
@@ -136,7 +138,7 @@ def check_overrides(config: Any) -> None:
         except (ValueError, TypeError, AttributeError) as error:  # RLlib's own words, which name no policy.
             problem = ConfigError(path, str(error).strip().split("\n")[0])
         for key in sorted(config.run.own_keys(policy)) if config.entry in OWN.values() else ():
-            within = key.startswith(("training.", "learner_config_dict.")) and key != "training.num_threads"
+            within = key.startswith(("training.", "learner_config_dict.")) and key not in _OF_ALL
             if key not in _OF_ONE and not within:
                 where = f"policies.{policy}.{key}" if key == "language_model" else key
                 raise ConfigError(f"{path}.{key}", INSTEAD.get(key, f"cannot be a policy's own; set config.{where}"))

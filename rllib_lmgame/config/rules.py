@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from rllib_lmgame.config.run import RunConfig
 from rllib_lmgame.envs.support.addresses import check_address
 from rllib_lmgame.league.options import is_league
-from rllib_lmgame.learners.options import half_precision, optimizer_is_guarded
+from rllib_lmgame.learners.options import half_precision, offloaded, optimizer_is_guarded
 from rllib_lmgame.rollouts.options import groups_needed, share_of_groups, spare_groups
 
 
@@ -245,6 +245,8 @@ def engines(s: RunConfig, f: Any) -> Found:
     if s.inference.over_nodes and engine.type in ("transformers", "server"):
         yield Broken("inference.pipeline_parallel_size", "needs engine: vllm")
     yield from _generation(s, s.inference)
+    if s.training.offload_during_rollout:
+        yield from _offload(s)
     if engine.outside:
         yield from _server(s, engine)
     if s.inference.over_devices:
@@ -272,6 +274,18 @@ def _generation(s: RunConfig, own: Any) -> Found:
         key = "speculative_config" if instead == "speculative" else instead
         if key in own.engine_kwargs:
             yield Broken("inference.engine_kwargs", f"has {key}, of which nothing else knows; set inference.{instead}")
+
+
+def _offload(s: RunConfig) -> Found:
+    deepspeed: Any = s.deepspeed or {}
+    key, zero = "training.offload_during_rollout", deepspeed.get("zero_optimization")
+    if not s.inference.sleep_during_update:
+        yield Broken(key, "needs inference.sleep_during_update: engines that stay awake keep their part of a GPU")
+    if not s.num_learners or not 0 < s.num_gpus_per_learner < 1:
+        say = "needs num_learners of at least 1 with num_gpus_per_learner below 1: others share no GPU with engines"
+        yield Broken(key, say)
+    if offloaded(zero) and offloaded(zero, "offload_param"):
+        yield Broken(key, "has nothing to move: deepspeed has optimizer and weights in host memory already")
 
 
 def _server(s: RunConfig, engine: Any) -> Found:

@@ -21,7 +21,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -302,9 +301,11 @@ class DevicePush:
         self._trainer: Any = None
         self._source = _StateSource()
 
-    def __call__(self, state: Mapping[str, Any], version: int, rank: int = 0, device: Any = "cpu") -> None:
+    def __call__(
+        self, state: Mapping[str, Any], like: Mapping[str, Any], version: int, rank: int = 0, device: Any = "cpu"
+    ) -> None:
         """Send ``state`` (Hugging Face named tensors, read in order and perhaps made by all learners together) as
-        ``version`` to all engines, from the ``rank``-th learner's ``device``.
+        ``version`` to all engines, from the ``rank``-th learner's ``device``; ``like`` has the dtypes and shapes.
 
         Raises: WeightUpdateError: an engine failed; TimeoutError: the time is over.
         """
@@ -315,7 +316,7 @@ class DevicePush:
         client = _SyncClient(engines, version, self.options.split, timeout_s)
         members = client.incarnations()
         trainer, self._trainer = self._trainer if members == self._members else None, None
-        self._source.state = state
+        self._source.state, self._source.like = state, like
         sent = _in_thread(lambda: self._send(trainer, client, rank), device)
         try:
             done, _ = wait([sent, client.failure], timeout=timeout_s, return_when=FIRST_COMPLETED)
@@ -327,7 +328,7 @@ class DevicePush:
             for engine in engines.values():
                 engine.abandon_device_update.remote()
             raise
-        self._members, self._source.state = members, {}
+        self._members, self._source.state, self._source.like = members, {}, {}
 
     def _send(self, trainer: Any, client: _SyncClient, rank: int) -> Any:
         trainer = trainer or self._connect(client, self._source, rank)
@@ -336,7 +337,8 @@ class DevicePush:
         return trainer
 
     def _connect(self, client: _SyncClient, source: _StateSource, rank: int) -> Any:
-        parts: dict[str, Any] = {"packed": True, "packed_buffer_size_bytes": max(PART_BYTES, *source.sizes())}
+        largest = max(math.prod(tensor.shape) * tensor.dtype.itemsize for tensor in source.like.values())
+        parts: dict[str, Any] = {"packed": True, "packed_buffer_size_bytes": max(PART_BYTES, largest)}
         if self.options.weight_transport == "ipc":
             from vllm.distributed.weight_transfer.ipc_engine import IPCTrainerInitInfo, IPCTrainerWeightTransferEngine
 
@@ -461,22 +463,15 @@ def _in_thread(function: Callable[[], Any], device: Any) -> Future[Any]:
 
 @dataclass
 class _StateSource:
-    """vLLM's ``WeightSource`` over tensors that are replaced before each push, and are read once more at the first."""
+    """vLLM's ``WeightSource`` over tensors that are replaced before each push, and are read once in it."""
 
     state: Mapping[str, Any] = field(default_factory=dict)
-
-    @cached_property
-    def like(self) -> list[tuple[str, Any, tuple[int, ...]]]:
-        """Name, dtype and shape of each."""
-        return [(name, tensor.dtype, tuple(tensor.shape)) for name, tensor in self.state.items()]
-
-    def sizes(self) -> list[int]:
-        return [math.prod(shape) * dtype.itemsize for _, dtype, shape in self.like]
+    like: Mapping[str, Any] = field(default_factory=dict)
 
     def metadata(self) -> list[Any]:
         from vllm.distributed.weight_transfer import ParamMeta
 
-        return [ParamMeta(*each) for each in self.like]
+        return [ParamMeta(name, tensor.dtype, tuple(tensor.shape)) for name, tensor in self.like.items()]
 
     def __iter__(self) -> Iterator[tuple[str, Any]]:
         return iter(self.state.items())

@@ -10,7 +10,7 @@ import itertools
 import math
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +27,7 @@ from ray.rllib.utils.metrics import (
 )
 from ray.rllib.utils.schedules.scheduler import Scheduler
 
-from rllib_lmgame.inference.weights import CHECKED_EVERY, AdapterBundle, WeightBundle, pack_state
+from rllib_lmgame.inference.weights import CHECKED_EVERY, AdapterBundle, DevicePush, WeightBundle, pack_state
 from rllib_lmgame.learners.critic import Critic
 from rllib_lmgame.learners.data.batching import TokenBatch
 from rllib_lmgame.learners.engines.deepspeed_engine import (
@@ -35,6 +35,7 @@ from rllib_lmgame.learners.engines.deepspeed_engine import (
     deepspeed_config,
     divide,
 )
+from rllib_lmgame.learners.engines.host_states import HostStates
 from rllib_lmgame.learners.engines.reference import Reference, Teacher, WeightAverage
 from rllib_lmgame.learners.engines.torch_engine import (
     TorchEngine,
@@ -57,8 +58,6 @@ from rllib_lmgame.rollouts.records import Trajectory, played_parts, trajectory_o
 
 if TYPE_CHECKING:
     from rllib_lmgame.learners.engines.teacher_client import TeacherClient
-
-DevicePush = Callable[[Mapping[str, torch.Tensor], int, int, torch.device], Any]
 
 
 class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
@@ -94,6 +93,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         if threads is not None:
             torch.set_num_threads(threads)
         super().build()
+        self._host = HostStates(self._device)
         for module_id in self.engines:
             self._set_kl_coef(module_id)
         if self._device.type == "cpu":
@@ -232,6 +232,15 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
             torch.cuda.empty_cache()
         give_back_memory()
         return self.metrics.reduce()
+
+    def offload(self) -> None:
+        """Leave the device to engines that play: nothing but :meth:`reload` may be asked before that."""
+        copies = [each.module for copies in (self.references, self.teachers) for each in copies.values()]
+        self._host.offload(copies, [engine.states() for engine in self.engines.values()])
+
+    def reload(self) -> None:
+        """Undo :meth:`offload`, bit for bit."""
+        self._host.reload()
 
     def _follow(self, values: Mapping[str, float]) -> None:
         if not values:
@@ -408,7 +417,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
     def _teacher(self, module_id: str, settings: LearnerSettings) -> Teacher:
         if module_id not in self.teachers:
             assert settings.teacher is not None
-            self.teachers[module_id] = Teacher(self.module[module_id], settings.teacher, self._device)
+            self.teachers[module_id] = Teacher(self.engines[module_id], settings.teacher, self._device)
         return self.teachers[module_id]
 
     def _teacher_client(self, model: str) -> TeacherClient:
@@ -440,9 +449,10 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
 
         ``push`` is kept from the first time, since it holds the connection to the engines.
         """
-        sender = self._device_pushes.setdefault(module_id, push)
+        sender, module = self._device_pushes.setdefault(module_id, push), self.module[module_id]
         with self.ranks.all_or_none(), self.weights_for(use, module_id, everyone=True) as weights:
-            sender(self.module[module_id].as_checkpoint(weights, self._device), version, self.ranks.rank, self._device)
+            state, like = module.as_checkpoint(weights, self._device), module.like_checkpoint(weights)
+            sender(state, like, version, self.ranks.rank, self._device)
 
     def _log_trainable_parameters(self) -> None:
         """RLlib logs these numbers once, which makes them NaN in every later result; here each update does."""
@@ -472,14 +482,9 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
 
     def pack_adapter(self, module_id: str, version: int, use: WeightUse = WeightUse.TRAINING) -> AdapterBundle | None:
         """On rank 0 the policy's adapter in PEFT's form. All learners must be asked."""
-        adapters = self.module[module_id].adapters
-        assert adapters is not None
-        with self.weights_for(use, module_id, trained=True) as weights:
-            if self.ranks.rank > 0:
-                return None
-            with tempfile.TemporaryDirectory() as directory:
-                adapters.save(Path(directory), weights)
-                return AdapterBundle.read(Path(directory), None, version)
+        with tempfile.TemporaryDirectory() as directory:
+            self.export_member(directory, module_id, use)
+            return None if self.ranks.rank else AdapterBundle.read(Path(directory), None, version)
 
     def export_hf(
         self,

@@ -90,13 +90,7 @@ def explained_variance(values: np.ndarray, returns: np.ndarray, ranks: ProcessGr
 
 
 def update_metrics(
-    meter: UpdateMeter,
-    b: TokenBatch,
-    ranks: ProcessGroup,
-    *,
-    version: int,
-    tokens: int,
-    seconds: float,
+    meter: UpdateMeter, b: TokenBatch, ranks: ProcessGroup, *, version: int, tokens: int, seconds: float
 ) -> dict[str, float]:
     """The metrics of one module's update, the same on all learners, which must call: ``tokens`` are those of all."""
     gap = np.abs(b.old_logprobs - b.rollout_logprobs)

@@ -183,6 +183,7 @@ class TrainingOptions(Group):
         le=MOST_THREADS,
     )
     head_chunk_tokens: int = option(4096, "Tokens whose logits are held at once.", ge=1)
+    offload_during_rollout: bool = option(False, "Learners keep their states in host memory while engines play.")
     optimizer: str = option(
         "adamw",
         "`adamw`, `muon` (for matrices of layers, in steps of AdamW's size, which the others have), or a class of "
@@ -289,6 +290,12 @@ def divides_weights(deepspeed: Any) -> bool:
     """Whether ZeRO 3 leaves each learner a share of the weights."""
     zero = (deepspeed or {}).get("zero_optimization")
     return isinstance(zero, Mapping) and zero.get("stage") == 3
+
+
+def offloaded(zero: Any, what: str = "offload_optimizer") -> bool:
+    """Whether ``zero_optimization`` puts the optimizer's states, or the weights, into host memory."""
+    section = zero.get(what) if isinstance(zero, Mapping) else None
+    return isinstance(section, Mapping) and section.get("device", "none") != "none"
 
 
 STATE_FILE = "learner.json"

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 import ray
@@ -34,6 +35,7 @@ from rllib_lmgame.learners.options import WeightUse
 from rllib_lmgame.learners.process import ProcessGroup
 from rllib_lmgame.policies.model.files import ModelFiles
 from rllib_lmgame.policies.model.network import CheckpointTensors, parts_of
+from rllib_lmgame.rollouts.records import PlaySettings
 
 
 @pytest.mark.parametrize(
@@ -64,7 +66,8 @@ class Learner:
         self.engines = {"player": self}
         model = SimpleNamespace(_weight_conversions=[], config=None)
         parts = parts_of(model, self.weights)
-        self.module = {"player": SimpleNamespace(as_checkpoint=partial(CheckpointTensors, model, parts))}
+        made = partial(CheckpointTensors, model, parts)
+        self.module = {"player": SimpleNamespace(as_checkpoint=made, like_checkpoint=made)}
         self._device_pushes: dict[str, Any] = {}
         self.averages = {"player": SimpleNamespace(tensors={"w": torch.full((2,), 3.0)})}
 
@@ -80,7 +83,7 @@ def test_the_averaged_weights_are_pushed_where_they_are_asked_for(use: WeightUse
     class Push:
         options = InferenceOptions(weight_transport="nccl")
 
-        def __call__(self, state: dict[str, torch.Tensor], version: int, rank: int, device: torch.device) -> None:
+        def __call__(self, state: dict[str, torch.Tensor], like: Any, version: int, rank: int, device: Any) -> None:
             pushed.append((state, version))
 
     learners = SimpleNamespace(is_local=True, _learner=Learner(ProcessGroup()))
@@ -145,23 +148,59 @@ def test_pushed_weights_outlive_the_learner_that_packed_them(make_config, ray_cl
     assert all((tensor.numpy() == expected[name]).all() for name, tensor in state.items())
 
 
-@pytest.mark.parametrize(
-    ("pushed", "calls"),
-    [
-        (True, [("learns", "sleep", 2), ("frozen", "sleep", 1), ("frozen", "wake_up")]),
-        (False, [("learns", "sleep", 1), ("frozen", "sleep", 1), ("learns", "wake_up"), ("frozen", "wake_up")]),
-    ],
-)
-def test_engines_drop_weights_only_where_a_push_follows(pushed: bool, calls: list[tuple[Any, ...]]) -> None:
-    seen: list[tuple[Any, ...]] = []
-    groups = {
-        name: SimpleNamespace(call=lambda *what, name=name: seen.append((name, *what))) for name in ("learns", "frozen")
-    }
-    run = SimpleNamespace(inference=InferenceOptions(sleep_during_update=True))
-    config = SimpleNamespace(run=run, trained_policies=lambda: ["learns"])
-    with LMGamePPO.engines_asleep(SimpleNamespace(config=config, engine_groups=groups), pushed=pushed):
-        pass
-    assert seen == calls
+class Turns(LMGamePPO):
+    """Notes what it tells the engines of two policies, one of which learns, and learners."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, offloads: bool) -> None:
+        self._seen: list[tuple[Any, ...]] = []
+        see = lambda *what: self._seen.append(what)  # noqa: E731
+        self.engine_groups = {name: SimpleNamespace(call=partial(see, name)) for name in ("learns", "frozen")}
+        training, inference = {"offload_during_rollout": offloads}, InferenceOptions(sleep_during_update=True)
+        self.config: Any = MagicMock(engine_names={}, trained_policies=lambda: ["learns"])
+        self.config.run = MagicMock(training=SimpleNamespace(**training), inference=inference)
+        learner = SimpleNamespace(**{name: partial(see, name) for name in ("offload", "reload")})
+        self.learner_group: Any = SimpleNamespace(is_local=True, _learner=learner)
+        self.env_runner_group = self.agent_mapper = None  # type: ignore[assignment]
+        self._policy_version = 0
+        monkeypatch.setattr("rllib_lmgame.algorithms.base.push_from_learners", lambda *args: see("push", args[2]))
+        monkeypatch.setattr("rllib_lmgame.algorithms.base.play_all", lambda *args: see("play"))
+
+    def seen(self) -> list[tuple[Any, ...]]:
+        seen, self._seen = self._seen, []
+        return seen
+
+
+DROPPED = [("learns", "sleep", 2), ("frozen", "sleep", 1)]
+KEPT = [("learns", "sleep", 1), ("frozen", "sleep", 1)]
+PUSH, AWAKE = ("push", "learns"), [("learns", "wake_up"), ("frozen", "wake_up")]
+
+
+@pytest.mark.parametrize("offloads", [False, True])
+def test_engines_and_learners_take_turns(offloads: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Engines drop weights only where a push follows; after it learners leave before caches wake."""
+    algorithm, come, leave = Turns(monkeypatch, offloads), [("reload",)] * offloads, [("offload",)] * offloads
+    with algorithm.engines_asleep(pushed=True), algorithm.engines_asleep():
+        assert algorithm.seen() == DROPPED + come
+    assert algorithm.seen() == []
+    algorithm.push_weights()
+    assert algorithm.seen() == [PUSH, *leave, *AWAKE]
+    turn = [*KEPT, *come, *leave, *AWAKE]
+    for asks, expected in ((algorithm.engines_asleep, turn), (algorithm.learners_present, turn * offloads)):
+        with asks():
+            pass
+        assert algorithm.seen() == expected
+    algorithm.push_weights(WeightUse.EVALUATION)
+    assert algorithm.seen() == ([*DROPPED, *come, PUSH, *leave, *AWAKE] if offloads else [PUSH])
+
+
+def test_engines_that_a_failed_update_left_asleep_get_weights_before_games(monkeypatch: pytest.MonkeyPatch) -> None:
+    algorithm = Turns(monkeypatch, offloads=True)
+    with pytest.raises(ValueError), algorithm.engines_asleep(pushed=True):
+        raise ValueError
+    assert algorithm.seen() == [*DROPPED, ("reload",)]
+    for _ in range(2):
+        algorithm.play([], PlaySettings(()))
+    assert algorithm.seen() == [PUSH, ("offload",), *AWAKE, ("play",), ("play",)]
 
 
 def test_engines_are_told_whether_code_of_the_model_is_trusted(make_config, monkeypatch) -> None:

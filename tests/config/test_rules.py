@@ -95,6 +95,9 @@ inference.adapters | inference: {adapters: true}
 inference.adapters | {env: lmgame/TicTacToe-v0, language_model: {lora: {}}, inference: {adapters: true}, policies: {a: {}, b: {language_model: {tiny: {seed: 1}}}}}
 inference.weight_transport | {num_gpus_per_learner: 1, language_model: {lora: {}}, inference: {adapters: true, weight_transport: nccl, num_gpus_per_engine: 1}}
 inference.sleep_during_update | {language_model: {lora: {}}, inference: {adapters: true, sleep_during_update: true, num_gpus_per_engine: 1}}
+training.offload_during_rollout | {num_learners: 1, num_gpus_per_learner: 0.6, inference: {num_gpus_per_engine: 0.4}, training: {offload_during_rollout: true}}
+training.offload_during_rollout | {num_learners: 1, num_gpus_per_learner: 1, inference: {sleep_during_update: true}, training: {offload_during_rollout: true}}
+training.offload_during_rollout | {num_learners: 1, num_gpus_per_learner: 0.6, inference: {sleep_during_update: true}, training: {offload_during_rollout: true}, deepspeed: {zero_optimization: {stage: 3, offload_optimizer: {device: cpu}, offload_param: {device: cpu}}}}
 """  # noqa: E501
 """The key that is refused, and the smallest settings that break the rule, as YAML below ``config``."""
 

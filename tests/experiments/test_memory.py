@@ -11,7 +11,7 @@ import torch
 from transformers import AutoConfig
 
 from rllib_lmgame.algorithms.action_values import LMGameILQLConfig
-from rllib_lmgame.algorithms.cluster.footprint import USABLE, footprint, learner_rooms
+from rllib_lmgame.algorithms.cluster.footprint import AWAY, USABLE, footprint, learner_rooms
 from rllib_lmgame.algorithms.cluster.memory import (
     MIB,
     ModelShape,
@@ -104,18 +104,19 @@ def test_an_offloaded_optimizer_is_more_in_host_memory():
 
 @pytest.mark.parametrize(("model", "learners", "gib"), [("32B", 8, 26), ("72B", 32, 57)])
 def test_zero_3_trains_models_that_are_larger_than_a_card(model, learners, gib):
-    """On 80 GB each, 32B with the optimizer in host memory; frozen weights beside adapters are still loaded whole."""
+    """On 80 GB each, 32B with the optimizer in host memory; weights beside modules to save are loaded whole."""
     shape = published(model)
     options = {"microbatch_tokens": 4096, "gradient_checkpointing": True, "critic": False, "copies": 1}
     zero = {"stage": 3, "reduce_bucket_size": 5e8} | (
         {"offload_optimizer": {"device": "cpu"}} if model == "32B" else {}
     )
     how = {"mixed_precision": True, "zero": zero, "num_learners": learners, **options}
-    parts, beside = learner_mib(shape, **how), learner_mib(shape, **how, adapters=10**8)
-    for found in (parts, beside):
-        found["optimizer"] *= model == "72B"
-    assert sum(parts.values()) / 1024 == pytest.approx(gib, abs=1)
-    assert sum(beside.values()) > 2 * shape.parameters / MIB
+    lora = {"adapters": 10**8}
+    parts = [learner_mib(shape, **how, **of) for of in ({}, lora, lora | {"loads_whole": True})]
+    plain, divided, whole = (sum(of.values()) - of["optimizer"] * (model == "32B") for of in parts)
+    assert plain / 1024 == pytest.approx(gib, abs=1)
+    assert divided / 1024 == pytest.approx(17.5, abs=0.5)
+    assert whole > 2 * shape.parameters / MIB
 
 
 def test_engine_and_cache():
@@ -211,18 +212,18 @@ def test_what_one_policy_alone_keeps_is_counted(planned, override):
 
 
 @pytest.mark.parametrize(("half", "bytes_"), [(False, 4), (True, 2)])
-def test_a_teacher_is_whole_in_each_learner(planned, half, bytes_):
-    """In the learners' numerics, whatever ZeRO divides, and also between updates."""
+def test_a_teacher_is_divided_as_the_policy_is(planned, half, bytes_):
+    """In the learners' numerics, and also between updates."""
     config = planned.configs[0].copy(copy_frozen=False)
-    config.learners(num_learners=2).deepspeed(zero_optimization={"stage": 3})
+    config.learners(num_learners=2).deepspeed(zero_optimization={"stage": 2})
     config.language_model(dtype="bfloat16" if half else "float32")
     without = footprint(config).processes[0]
     taught = footprint(config.teacher(model="Qwen/Qwen2.5-1.5B")).processes[0]
     assert taught.parts["teacher"] == pytest.approx(bytes_ * 1_543_714_304 / MIB, rel=1e-3)
     assert footprint(config.copy().teacher(model="openai:big@http://127.0.0.1:9/v1")).processes[0] == without
     assert taught.each - without.each == pytest.approx(taught.held - without.held) == taught.parts["teacher"]
-    config.deepspeed(config.run.deepspeed, bf16={"enabled": True})
-    assert footprint(config).processes[0].parts["teacher"] == pytest.approx(2 * 1_543_714_304 / MIB, rel=1e-3)
+    config.deepspeed(bf16={"enabled": True}, zero_optimization={"stage": 3})
+    assert footprint(config).processes[0].parts["teacher"] == pytest.approx(1_543_714_304 / MIB, rel=1e-3)
 
 
 @pytest.mark.parametrize("separate", [False, True])
@@ -495,3 +496,20 @@ def test_shared_memory_of_engines_with_tensor_parallelism_is_counted(planned):
     assert without.shared_memory == 0
     assert taken.shared_memory - taken.object_store == pytest.approx(2 * parts)
     assert taken.on_host - without.on_host == pytest.approx(2 * parts)
+
+
+
+def test_a_learner_that_leaves_the_card_meets_engines_in_a_push_alone(planned):
+    """What it holds is counted in host memory, with the power of two that page-locked memory takes."""
+    config = planned.configs[0].copy(copy_frozen=False)
+    config.language_model(model="Qwen/Qwen2.5-7B")
+    config.num_gpus_per_learner, config.num_learners = 0.6, 1
+    config.inference(engine="vllm", num_gpus_per_engine=0.4, gpu_memory_utilization=0.85, sleep_during_update=True)
+    config.deepspeed(bf16={"enabled": True}, zero_optimization={"stage": 2, "offload_optimizer": {"device": "cpu"}})
+    (text, stays), before = cards_of(config, footprint(config))[0], footprint(config)
+    config.training(offload_during_rollout=True)
+    (_, leaves), after = cards_of(config, footprint(config))[0], footprint(config)
+    assert (stays, leaves) == (None, 80), text
+    learner, engine = after.processes[:2]
+    assert learner.held <= learner.parts[AWAY] < 2 * learner.held
+    assert after.on_host - before.on_host == pytest.approx(learner.parts[AWAY] + engine.parts["weights"])

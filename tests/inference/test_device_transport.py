@@ -51,7 +51,7 @@ class Direct(DevicePush):
 
 def push(group: Any, version: int, transport: Direct) -> None:
     group.note_device_push(version)
-    transport(WEIGHTS, version)
+    transport(WEIGHTS, WEIGHTS, version)
 
 
 def served(group: Any, timeout_s: float = 600.0) -> list[Generation]:
@@ -88,7 +88,7 @@ def test_a_push_that_fails_ends_and_the_next_one_works(make_group: Any, kind: st
     with pytest.raises(
         ConnectionError if kind == "raises" else TimeoutError, match="no route" if kind == "raises" else group.names[0]
     ):
-        transport(WEIGHTS, 1)
+        transport(WEIGHTS, WEIGHTS, 1)
     group.note_device_push(1)
     transport.during = lambda: None
     while not group.restart_dead():  # the engine leaves when its last replies are out
@@ -104,7 +104,7 @@ def test_an_engine_that_dies_during_a_push_ends_it_at_once(make_group: Any) -> N
     group = make_group(2)
     transport = Direct(group, lambda: kill(group, group.names[0]))
     with pytest.raises(WeightUpdateError, match=f"{group.names[0]} died"):
-        transport(WEIGHTS, 1)
+        transport(WEIGHTS, WEIGHTS, 1)
 
 
 def learners_on_cards(processes: int, folder: Path, kind: str) -> list[dict[str, Any]]:

@@ -320,6 +320,8 @@ def test_dropped_weights_wake_with_the_push_and_the_cache_after_it(over_devices:
         if over_devices:
             await actor.begin_device_update(1)
             await actor.finish_device_update(1)
+            assert await replies() == []
+            await actor.wake_up()
         else:
             with pytest.raises(WeightUpdateError):
                 await actor.update_weights(replace(whole, checksum="0" * 32), 1)
@@ -327,6 +329,8 @@ def test_dropped_weights_wake_with_the_push_and_the_cache_after_it(over_devices:
             assert (await replies())[0].error is not None
             asked = asyncio.ensure_future(actor.submit("me", encode_requests([request("again")])))
             await actor.update_weights(whole, 1)
+            assert await replies() == []
+            await actor.wake_up()
         await asked
         (reply,) = await replies() or await replies()
         assert (reply.error, reply.policy_version) == (None, 1)

@@ -7,6 +7,7 @@ import json
 import random
 import shutil
 from collections import Counter
+from contextlib import nullcontext
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -56,9 +57,8 @@ class Algorithm:
             trained_policies=lambda: list(policies),
             agent_to_module_mapping=lambda: None,
             language_model_of=lambda policy, entry=None: LanguageModelOptions(),
-            run=SimpleNamespace(inference=SimpleNamespace(sleep_during_update=False)),
         )
-        self.trial_directory = lambda: directory
+        self.trial_directory, self.learners_present = lambda: directory, nullcontext
         self.exported: list[WeightUse] = []
         self.played: list[dict[str, tuple[str, ...]]] = []
         self.matches: dict[int, Any] = {}

@@ -183,7 +183,7 @@ def make_config(qwen_dir: str) -> Callable[..., Any]:
             "critic": critic,
             "reference": True,
             "action_values": action_values,
-            "empty": divides_weights(deepspeed) and not (options or {}).get("lora"),
+            "empty": divides_weights(deepspeed),
         }
         spec = RLModuleSpec(
             module_class=LanguageModelRLModule, observation_space=space, action_space=space, model_config=model_config

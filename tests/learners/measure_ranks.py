@@ -30,6 +30,7 @@ from learning import one_prompt_each
 from rllib_lmgame.inference.weights import unpack_state
 from rllib_lmgame.learners import learner as learner_module
 from rllib_lmgame.learners.data.sharding import WholeEpisodes
+from rllib_lmgame.learners.engines import deepspeed_engine
 from rllib_lmgame.learners.engines.torch_engine import save_tensors
 from rllib_lmgame.learners.options import WeightUse
 
@@ -80,6 +81,8 @@ def make(case: dict[str, Any], world: int) -> Any:
         deepspeed=case["section"],
         critic=case.get("critic", True),
     )
+    if "teacher" in case:
+        config.run = config.run.with_values({"teacher": {"model": case["teacher"]}})
     learner = config.learner_class(config=config, module_spec=config.rl_module_spec)
     learner.build()
     set_adam_eps(learner, EPS)
@@ -101,12 +104,14 @@ def learner_of(rank: int, case: dict[str, Any]) -> None:
     world, store = case["world"], str(Path(case["out"]) / "store")
     dist.init_process_group("gloo", store=dist.FileStore(store, world), rank=rank, world_size=world)
     found: dict[str, Any] = {}
-    divide = learner_module.divide
+    divide = deepspeed_engine.divide
 
-    def counted(*args: Any, **how: Any) -> None:
-        _, found["load"] = metered(lambda: divide(*args, **how))
+    def counted(*args: Any, filled: bool = True) -> None:
+        _, peak = metered(lambda: divide(*args, filled=filled))
+        if filled:
+            found["load" if "load" not in found else "load_teacher"] = peak
 
-    learner_module.divide = counted
+    learner_module.divide = deepspeed_engine.divide = counted
     learner, out = make(case, world), Path(case["out"])
     if case.get("load"):
         learner.load_shard(case["load"])
@@ -115,6 +120,8 @@ def learner_of(rank: int, case: dict[str, Any]) -> None:
         parts = episodes(seed)
         own = parts if world == 1 else parts[:5] if rank == 0 else parts[5:] if rank == 1 else []
         learner.update(training_data=WholeEpisodes(episodes=own))
+        learner.offload()
+        learner.reload()
         if number == 0:
             _, found["average"] = metered(lambda: learner._update_copies("player"))
         bundle, found["push"] = metered(lambda: learner.pack_weights("player", 1))
@@ -123,8 +130,12 @@ def learner_of(rank: int, case: dict[str, Any]) -> None:
     averaged = learner.pack_weights("player", 1, WeightUse.EVALUATION)
     if averaged is not None:
         save_tensors(unpack_state(averaged), out / "average.safetensors")
-    _, found["export"] = metered(lambda: learner.export_hf(out / "hf", "player"))
+    _, found["export"] = metered(lambda: learner.export_hf(out / "hf", "player", adapter=out / "adapter"))
     _, found["save"] = metered(lambda: learner.save_shard(out / "shards"))
+    frozen = {"base": learner.module["player"]} | {name: each.module for name, each in learner.teachers.items()}
+    for name, network in frozen.items():
+        still = [p for p in network.parameters() if not p.requires_grad]
+        found[f"frozen {name}"] = sum(getattr(p, "ds_tensor", p).nbytes for p in still)
     engine = learner.engines["player"]
     shares = [t for name, t in engine.own_state().__enter__().items()]
     found["share"] = sum(t.nbytes for t in shares)

@@ -46,6 +46,8 @@ def runs(make_model: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[str
     one_update = two | {"section": {"zero_optimization": ZERO | {"stage": 2}}, "updates": 1}
     later = one_update | {"first": 2, "load": str(out / "second" / "shards")}
     recomputed = {"gradient_checkpointing": True}
+    teacher = make_model(num_hidden_layers=4, initializer_range=0.4)
+    distilled = {"options": {"lora": {"r": 4}}, "teacher": teacher}
     cases = {
         "plain": plain,
         "two": two,
@@ -56,6 +58,9 @@ def runs(make_model: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[str
         "second-one": later | {"world": 1},
         "four": two | {"world": 4},
         "offloaded": two | {"section": {"zero_optimization": ZERO | OFFLOADED}, "options": recomputed},
+        "plain-lora": plain | distilled,
+        "two-lora": two | distilled,
+        "second-lora": two | distilled | {"section": {"zero_optimization": ZERO | {"stage": 2}}},
     }
     given = json.dumps([case | {"out": str(out / name)} for name, case in cases.items()])
     done = subprocess.run([sys.executable, str(MEASURE), given], capture_output=True, text=True, timeout=900)
@@ -102,6 +107,29 @@ def test_what_is_offloaded_is_counted(runs: Any) -> None:
     assert "gradients" not in estimated
     for found in counted["offloaded"]:
         assert found["offloaded"] == pytest.approx(estimated["optimizer"] * MIB, rel=0.02)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", ["two-lora", "second-lora"])
+def test_adapters_that_a_teacher_judges_are_learnt_as_by_one_learner(case: str, runs: Any) -> None:
+    """Adapters, and what comes of them in pushes."""
+    _, out, _ = runs
+    for file in ("after-0", "after-1", "average", "adapter/adapter_model", "hf/model"):
+        found, expected = (load_file(out / each / f"{file}.safetensors") for each in (case, "plain-lora"))
+        assert difference(found, expected) < 1e-6
+    assert not same(expected, load_file(out / case / "after-0.safetensors"))
+
+
+@pytest.mark.slow
+def test_the_base_of_adapters_and_a_teacher_are_divided_too(runs: Any) -> None:
+    model, _, counted = runs
+    (whole,), part = counted["plain-lora"], 4 * model_shape(AutoConfig.from_pretrained(model)).largest
+    for found in counted["two-lora"]:
+        for network, load in (("base", "load"), ("player", "load_teacher")):
+            share = found[f"frozen {network}"]
+            assert share == pytest.approx(whole[f"frozen {network}"] / 2, rel=0.02)
+            assert found[load] < share + 2 * part
+        assert found["push"] < found["frozen base"]
 
 
 @pytest.mark.parametrize(("before", "now"), [(2, 3), (3, 2), (1, 4), (4, 1)])

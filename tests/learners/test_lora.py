@@ -14,7 +14,6 @@ pytest.importorskip("peft")
 
 from learner_weights import hf_state, set_adam_eps
 from learning import difference, in_groups, moved, restored, same, update, weights, zero
-from ray.rllib.core.learner.learner_group import LearnerGroup
 from safetensors.torch import load_file
 from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -245,27 +244,6 @@ def test_policies_on_one_base_hold_it_once(
     shared, apart = states
     assert all(same(shared[name], apart[name]) for name in shared)
     assert not same(*shared.values())
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("stage", [None, 0, 1, 2, 3])
-def test_two_learners_equal_one(
-    stage: int | None, make_lora: Any, make_config: Any, make_episodes: Any, ray_cluster: Any
-) -> None:
-    alone = make_lora({"lr": 1e-3})
-    set_adam_eps(alone, 1e-3)
-    train(alone, make_episodes, 0, 3)
-    config = make_config(
-        num_learners=2, options={"lora": LORA}, training=PPO, lr=1e-3, deepspeed=None if stage is None else zero(stage)
-    )
-    group = LearnerGroup(config=config, module_spec=config.rl_module_spec)
-    try:
-        [result.get() for result in group.foreach_learner(lambda learner: set_adam_eps(learner, 1e-3))]
-        train(group, make_episodes, 0, 3)
-        (state,) = [s for s in (result.get() for result in group.foreach_learner(hf_state)) if s is not None]
-    finally:
-        group.shutdown()
-    assert difference(state, hf_state(alone)) < 1e-4
 
 
 def test_a_state_of_whole_weights_or_of_another_base_is_refused(

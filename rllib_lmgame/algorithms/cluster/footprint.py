@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ from rllib_lmgame.algorithms.cluster.threads import is_small
 from rllib_lmgame.base.numerics import computed_in, has_bfloat16_units
 from rllib_lmgame.inference.weights import PART_BYTES
 from rllib_lmgame.learners.microbatch import AUTOCAST_WIDTH, MOST_TOKENS, Room, default_tokens, kept_per_token
-from rllib_lmgame.learners.options import EMAReference, divides_weights, half_precision
+from rllib_lmgame.learners.options import EMAReference, divides_weights, half_precision, offloaded
 
 if TYPE_CHECKING:
     from rllib_lmgame.algorithms.cluster.workers import EngineSet
@@ -21,7 +22,8 @@ VALUES = "action values"
 OFFLOADED, OFFLOADED_WEIGHTS = "optimizer in host memory", "weights in host memory"
 MERGING = "a member's weights, in host memory"
 """What an engine has beside its own while it merges a member's adapter: the base, and what comes of it."""
-ON_HOST = (OFFLOADED, OFFLOADED_WEIGHTS, MERGING)
+AWAY = "what leaves the GPU in turn, in host memory"
+ON_HOST = (OFFLOADED, OFFLOADED_WEIGHTS, MERGING, AWAY)
 USABLE = 0.95
 """Share of a machine's memory at which Ray begins to kill processes."""
 TEACHER = "teacher"
@@ -203,6 +205,8 @@ def _learner(config: Any, policy: str, shape: memory.ModelShape, microbatch: int
     separate = options.value_model == "separate"
     critic = config.run.needs_critic(policy)
     adapters = adapters_of(config, policy, shape)
+    from rllib_lmgame.policies.model.adapters import as_begun  # Loads much.
+
     zero = _zero(config, memory.trained_parameters(shape, separate, critic, adapters))
     parts = memory.learner_mib(
         shape,
@@ -222,16 +226,21 @@ def _learner(config: Any, policy: str, shape: memory.ModelShape, microbatch: int
         adapters=adapters,
         holds_base=holds_base,
         autocasts=_autocasts(config, policy),
+        loads_whole=options.lora is not None and bool(as_begun(options.lora).modules_to_save),
     )
     parts |= _values(config, policy, shape, min(microbatch, update.head_chunk_tokens))[0]
     held = config.run.teacher is not None and not config.run.teacher.is_asked
     teacher = memory.shape_of_model(config.run.teacher.model) if held else None
     if teacher is not None:
-        parts[TEACHER] = weights_mib(teacher, _learner_width(config, policy))
-    if memory.offloaded(zero):
+        share = max(1, config.num_learners) if divides_weights(config.run.deepspeed) else 1
+        parts[TEACHER] = weights_mib(teacher, _learner_width(config, policy)) / share
+    if offloaded(zero):
         parts[OFFLOADED] = parts.pop("optimizer")
-    if memory.offloaded(zero, "offload_param"):
+    if offloaded(zero, "offload_param"):
         parts[OFFLOADED_WEIGHTS] = parts.pop("weights")
+    if config.run.training.offload_during_rollout:  # Page-locked, of which PyTorch takes a power of two.
+        away = (*STAYS, *["gradients"] * (zero.get("stage") == 3 and not offloaded(zero)))  # These have a buffer.
+        parts[AWAY] = 2.0 ** math.ceil(math.log2(max(1.0, sum(parts.get(part, 0.0) for part in away))))
     # Without one of its own it is the algorithm's.
     process = memory.LEARNER_PROCESS_MIB if config.num_learners else 0.0
     return Processes(f"{LEARNER} {policy}", max(1, config.num_learners), process, parts, config.num_gpus_per_learner)
@@ -355,6 +364,8 @@ def _engine(config: Any, shape: memory.ModelShape, engines: EngineSet) -> Proces
         parts["adapters"] = len(engines.adapters) * each * memory.BYTES[dtype] / memory.MIB
     if engines.is_opponent and config.language_model_of(engines.policy).lora is not None:
         parts[MERGING] = 2 * weights_mib(shape, _learner_width(config, engines.policy))
+    if config.run.training.offload_during_rollout:  # While a checkpoint is written.
+        parts[AWAY] = parts["weights"]
     return Processes(
         f"{ENGINE} {engines.key}", engines.count, options.engine.process_mib, parts, options.num_gpus_per_engine
     )

@@ -3,10 +3,10 @@
 Learner: weights, gradients and optimizer states as in Rajbhandari et al. 2020 (ZeRO), section 3.1. A parameter of ``b``
 bytes takes ``b`` for the weight, ``b`` for the gradient (4 with ZeRO, which sums in float32) and 8 for Adam's moments.
 If ``b`` is 2, a float32 master copy takes another 4. ZeRO stage 1 divides the optimizer states over the learners,
-stage 2 also the gradients, stage 3 also the weights. These come and go one part at a time, but for frozen weights
-beside adapters, which each learner loads whole (:data:`START`). An optimizer in host memory is more, as counted in
-DeepSpeed 0.19: masters (4), moments (8), gradients (4), and another copy of weights (``b``), or with stage 3 of
-gradients (4), of which the GPU then has none.
+stage 2 also the gradients, stage 3 also the weights. These come and go one part at a time, but for those that each
+learner loads whole (:data:`START`): weights beside adapters with ``modules_to_save``. An optimizer in
+host memory is more, as counted in DeepSpeed 0.19: masters (4), moments (8), gradients (4), and another copy of weights
+(``b``), or with stage 3 of gradients (4), of which the GPU then has none.
 
 Activations: :func:`~rllib_lmgame.learners.microbatch.kept_per_token`.
 
@@ -24,6 +24,7 @@ from typing import Any
 
 from rllib_lmgame.inference.options import CPU_KV_CACHE_MIB
 from rllib_lmgame.learners.microbatch import AUTOCAST_WIDTH, MOST_TOKENS, Layer, kept_per_token, layer_of, number_of
+from rllib_lmgame.learners.options import offloaded
 from rllib_lmgame.policies.model.files import model_directory
 from rllib_lmgame.policies.model.tiny import check_shape, tiny_config
 from rllib_lmgame.policies.options import TINY_MODEL, LoraOptions
@@ -180,6 +181,7 @@ def learner_mib(
     adapters: int | None = None,
     holds_base: bool = True,
     autocasts: bool = False,
+    loads_whole: bool = False,
 ) -> dict[str, float]:
     """MiB of one learner at its peak, by what takes them.
 
@@ -233,18 +235,12 @@ def learner_mib(
         parts["sum of gradients"] = more  # In one copy of them, when activations and logits have gone.
     if stage >= 3 and world > 1:
         states = parts["weights"] + parts["optimizer"] * (not offloaded(zero))
-        # DeepSpeed divides what stands beside adapters when it is there. A part may have another form in checkpoints.
-        whole = 0 if adapters is None else (trained + shape.parameters) * width
+        # A part may have another form in checkpoints.
+        whole = (trained + shape.parameters) * width if loads_whole else 0
         peak = sum(parts.values()) - parts["optimizer"] * offloaded(zero)
         if (more := max(whole, states + 2 * shape.largest * width) - peak) > 0:
             parts[START] = more
     return {name: value / MIB for name, value in parts.items()}
-
-
-def offloaded(zero: Mapping[str, Any] | None, what: str = "offload_optimizer") -> bool:
-    """Whether ``zero_optimization`` puts the optimizer's states, or the weights, into host memory."""
-    section = (zero or {}).get(what)
-    return isinstance(section, Mapping) and section.get("device", "none") != "none"
 
 
 def _zero_buffers(zero: Mapping[str, Any], trained: int, width: int, world: int, frozen: int) -> float:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import ray
 
-from rllib_lmgame.algorithms.cluster.memory import offloaded, shape_of
+from rllib_lmgame.algorithms.cluster.memory import shape_of
 from rllib_lmgame.base.json_files import mapping_of, number_of, parse, write_json_to
 from rllib_lmgame.base.threads import (
     AUTO,
@@ -22,7 +22,7 @@ from rllib_lmgame.base.threads import (
     threads_each,
     usable_cores,
 )
-from rllib_lmgame.learners.options import learner_threads
+from rllib_lmgame.learners.options import learner_threads, offloaded
 from rllib_lmgame.telemetry.progress import phase_of, tell_phase
 
 if TYPE_CHECKING:

@@ -204,7 +204,11 @@ def _card(
     learner = states + max((policy.each - policy.held for policy in trains), default=0.0) / 1024
     engine = (max(p.each for p in serves) + _one_context(config)) / 1024 if serves else 0.0
     share = inference.gpu_memory_utilization if serves else 0.0
-    needed = memory.smallest_card(learner, states, engine, share, inference.sleep_during_update, max(1, engines))
+    push, stays = 0.0, states
+    if config.run.training.offload_during_rollout:  # Engines and states meet in a push alone.
+        push, stays = states + engines * engine, memory.LEARNER_PROCESS_MIB / 1024
+    sleeps = inference.sleep_during_update
+    needed = max(push, memory.smallest_card(learner, stays, engine, share, sleeps, max(1, engines)))
     card = next((size for size in memory.CARDS_GIB if size >= needed), None)
     names, parts = [], []
     if trains:

@@ -214,10 +214,11 @@ CHECKS = (  # In the order of what settles most, should somebody have minutes on
     ),
     Check(
         "offload",
-        "PPO by DeepSpeed (ZeRO 2) with the optimizer on the host",
+        "PPO by DeepSpeed (ZeRO 2) with the optimizer on the host, weights too while games are played",
         {"deepspeed": {"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}}}},
         packages=("vllm", "deepspeed"),
-        on_gpus=_BF16,
+        on_gpus=_BF16
+        | {"inference": {"sleep_during_update": True}, "training": {"offload_during_rollout": True}},
     ),
     Check("training", "PPO, weights through the object store: gap and speeds", on_cpu="PPO: gap and speeds"),
     Check(

@@ -141,6 +141,7 @@ class EngineActor:
         self._refusals: dict[str | None, str] = {}
         self._updates = asyncio.Lock()
         self._asleep: list[str] = []
+        self._dropped = False
 
     async def alive(self) -> int:
         """Process id; answers as soon as the process is up, long before the model is."""
@@ -254,17 +255,15 @@ class EngineActor:
                     raise WeightUpdateError(
                         f"weights version {version} arrived with checksum {checksum}, were sent with {bundle.checksum}"
                     )
-                await self._wake(*PARTS)
                 self._accept(adapter, more)
-            except EngineDeadError:
-                raise
             except Exception as error:
-                self._refusals[adapter], more = f"{error}; waiting for good weights", False
+                self._serving.set()
+                if isinstance(error, EngineDeadError):
+                    raise
+                self._refusals[adapter] = f"{error}; waiting for good weights"
                 await self._engine.end_running(self._refusals[adapter])
                 raise WeightUpdateError(f"{self._spec.name}: {error}") from error
             finally:
-                if not more:
-                    self._serving.set()
                 await self._engine.resume()
             return checksum
 
@@ -313,7 +312,6 @@ class EngineActor:
     async def finish_device_update(self, version: int) -> None:
         """All weights have arrived: serve them."""
         await self._engine.call("worker_call", "finish_weight_update")
-        await self._wake(*PARTS)
         await self._engine.accept_version(version)
         self._accept()
         await self._engine.resume()
@@ -334,11 +332,13 @@ class EngineActor:
     async def sleep(self, level: int = 1) -> None:
         """Wait for running requests and give device memory back (GPU only).
 
-        At ``level`` 2 weights are dropped: the next update wakes their memory, loads them, and wakes the cache.
+        At ``level`` 2 weights are dropped: the next update wakes their memory and loads them, and requests wait for
+        both that and :meth:`wake_up`.
         """
         await self.start()
         async with self._updates:
             if level == 2:
+                self._dropped = True
                 self._serving.clear()
             await self._engine.pause()
             if not self._asleep:
@@ -347,8 +347,11 @@ class EngineActor:
 
     async def wake_up(self) -> None:
         await self.start()
-        await self._wake(*PARTS)
-        await self._engine.resume()
+        async with self._updates:
+            await self._wake(*PARTS)
+            await self._engine.resume()
+            if not self._dropped and not self._needs_weights:
+                self._serving.set()
 
     async def _wake(self, *parts: str) -> None:
         for part in [part for part in parts if part in self._asleep]:
@@ -383,8 +386,9 @@ class EngineActor:
     def _accept(self, adapter: str | None = None, more: bool = False) -> None:
         self._refusals.pop(adapter, None)
         if not more:
-            self._needs_weights = False
-            self._serving.set()
+            self._needs_weights = self._dropped = False
+            if not self._asleep:
+                self._serving.set()
 
     def _mailbox(self, client_id: str) -> Mailbox:
         box = self._mailboxes.get(client_id)

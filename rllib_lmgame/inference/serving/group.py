@@ -19,14 +19,7 @@ from rllib_lmgame.inference.protocol import EngineDeadError, EngineStats
 from rllib_lmgame.inference.serving.actor import EngineActor, EngineSpec
 from rllib_lmgame.inference.serving.client import address
 from rllib_lmgame.inference.serving.interruption import StopRequest
-from rllib_lmgame.inference.weights import (
-    DevicePush,
-    SharedBundle,
-    State,
-    gather,
-    push_shared,
-    share,
-)
+from rllib_lmgame.inference.weights import DevicePush, SharedBundle, State, gather, push_shared, share
 
 logger = logging.getLogger(__name__)
 

@@ -11,13 +11,7 @@ from typing import TYPE_CHECKING
 
 from rllib_lmgame.base.group import Scheduled, option, tag
 from rllib_lmgame.base.plugin import LazyModule
-from rllib_lmgame.learners.advantages.base import (
-    AdvantageInputs,
-    Estimator,
-    discounted_sums,
-    normalize,
-    rewards_to_go,
-)
+from rllib_lmgame.learners.advantages.base import AdvantageInputs, Estimator, discounted_sums, normalize, rewards_to_go
 
 if TYPE_CHECKING:
     import numpy as np

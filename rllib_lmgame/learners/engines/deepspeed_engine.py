@@ -208,12 +208,13 @@ class DeepSpeedEngine(TorchEngine):
     def own_state(self) -> AbstractContextManager[Mapping[str, torch.Tensor]]:
         return nullcontext(shares_of(self.module)[0]) if self.divides_copies else self.full_state(trained=True)
 
-    def frozen_engine(self, network: PolicyNetwork) -> Any:
-        """DeepSpeed's engine of an empty ``network`` that is never trained, divided as the policy is. Its weights are
-        left to chance.
+    def frozen_engine(self, network: PolicyNetwork, filled: bool = False) -> Any:
+        """DeepSpeed's engine of an empty ``network`` that is never trained, divided as the policy is; ``filled`` as of
+        :func:`divide`.
         """
         deepspeed = import_deepspeed(self.ranks)
-        divide(network.requires_grad_(False), self.ranks, self.config, filled=False)
+        network.prunes = network.prunes and self.module.prunes
+        divide(network.requires_grad_(False).to(self.ranks.device), self.ranks, self.config, filled=filled)
         zero = {key: value for key, value in self.config["zero_optimization"].items() if key != "offload_optimizer"}
         config = self.config | {"zero_optimization": zero}
         engine = deepspeed.initialize(model=network, config=config, dist_init_required=False)[0]
@@ -225,6 +226,10 @@ class DeepSpeedEngine(TorchEngine):
         partitioned = [] if self.holds_all_weights else list(parameters)
         with self._gathered(partitioned, modifier_rank=0, enabled=bool(partitioned)):
             yield
+
+    def states(self) -> list[Any]:
+        own = vars(self._optimizer)
+        return [self.module, self._adam.state, own, [vars(each) for each in own.get("ipg_buckets", {}).values()]]
 
     def save(self, directory: Path) -> None:
         """Every learner writes its share. Raises: OSError, or OtherLearnerError: one cannot be written."""
@@ -333,21 +338,26 @@ def divide(network: PolicyNetwork, ranks: ProcessGroup, config: Mapping[str, Any
     """
     deepspeed = import_deepspeed(ranks)
     enabled = {name for name in HALF if (config.get(name) or {}).get("enabled")}
-    dtype = (torch.float16 if "fp16" in enabled else torch.bfloat16) if enabled else torch.float32
-    read = None
+    dtype = (torch.float16 if "fp16" in enabled else torch.bfloat16) if enabled else None
+    read, samples = None, list[Any]()
     with ranks.all_or_none():
         if filled and ranks.rank == 0:
             read = network.checkpoint_reader()
     for parameter in network.parameters():
         if not parameter.is_meta:
-            parameter.data = parameter.data.to(ranks.device, dtype)
+            parameter.data = parameter.data.to(ranks.device, dtype or parameter.dtype)
     first: Any = None
-    for parameters in network.fill(read, dtype, ranks.device):
+    for named, copies in network.fill(read, dtype, ranks.device):
+        if network.adapters is not None:
+            samples += network.adapters.samples(named)
+        parameters = [*named.values(), *copies]
         if first is None:  # What is set up here, all others get from it.
             deepspeed.zero.Init(module=torch.nn.ParameterList(parameters), config_dict_or_path=dict(config))
             first = parameters[0]
         else:
             first.convert_to_zero_parameters(param_list=parameters)
+    if network.adapters is not None:  # The first learner's alone are of what was read.
+        network.adapters.belong_to(ranks.gathered(samples)[0])
 
 
 def shares_of(network: PolicyNetwork) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:

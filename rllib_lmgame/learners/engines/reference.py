@@ -28,11 +28,7 @@ class Reference:
     """Every learner has a share of each tensor, here and of the policy's weights."""
 
     def __init__(
-        self,
-        module: PolicyNetwork,
-        options: InitialReference,
-        ranks: ProcessGroup,
-        weights: Mapping[str, torch.Tensor],
+        self, module: PolicyNetwork, options: InitialReference, ranks: ProcessGroup, weights: Mapping[str, torch.Tensor]
     ) -> None:
         self.module = module
         self.options = options
@@ -123,8 +119,7 @@ class DividedReference(Reference):
         policy = engine.module
         own = policy.options.model_copy(update={"gradient_checkpointing": False})
         network = PolicyNetwork(own, policy.model_dir, on_gpu=policy.on_gpu, critic=False, empty=True)
-        network.prunes = policy.prunes
-        self._engine = engine.frozen_engine(network.to(ranks.device))
+        self._engine = engine.frozen_engine(network)
         super().__init__(network, options, ranks, weights)
         with torch.no_grad():
             self._set(weights)
@@ -174,12 +169,15 @@ class WeightAverage:
 class Teacher:
     """The teacher of on-policy distillation: a frozen model of any size that judges the policy's own tokens.
 
-    It is whole on every learner, on its device and in the policy's numerics.
+    It is on every learner's device in the policy's numerics, divided where ZeRO 3 divides the policy: then passes are
+    collective.
 
     Raises: ConfigError: it does not suit the policy.
     """
 
-    def __init__(self, policy: PolicyNetwork, options: TeacherOptions, device: torch.device | str) -> None:
+    def __init__(self, engine: TorchEngine, options: TeacherOptions, device: torch.device | str) -> None:
+        policy = engine.module
+        divided = not engine.holds_all_weights
         dtype = str(next(policy.parameters()).dtype).removeprefix("torch.")
         own = policy.options.model_copy(
             update={
@@ -191,7 +189,8 @@ class Teacher:
                 "trust_remote_code": options.trust_remote_code,
             }
         )
-        self.module = PolicyNetwork(own, model_directory(options.model, TEACHER), on_gpu=policy.on_gpu, critic=False)
+        kinds = {"on_gpu": policy.on_gpu, "critic": False, "empty": divided}
+        self.module = PolicyNetwork(own, model_directory(options.model, TEACHER), **kinds)
         known, needed = (each.language_model.config.get_text_config().vocab_size for each in (self.module, policy))
         if known < needed:
             raise ConfigError(TEACHER, f"{options.model} knows {known} tokens, the policy {needed}")
@@ -199,11 +198,12 @@ class Teacher:
             layouts = f"`{self.module.layout.value}`, the policy as `{policy.layout.value}`"
             raise ConfigError(TEACHER, f"{options.model} reads rows as {layouts}")
         self.module.replays = False  # The routes are of another model.
-        self.module.requires_grad_(False)
-        self.module.eval()
-        self.module.to(device)
+        self._forward: Any = self.module.requires_grad_(False).eval().to(device)
+        if isinstance(engine, DeepSpeedEngine) and divided:
+            self._forward = engine.frozen_engine(self.module, filled=True)
 
     @torch.no_grad()
     def logprobs(self, inputs: Mapping[str, Any]) -> torch.Tensor:
         """Of a micro-batch's action tokens, float32 ``[A]``; ``inputs`` as of the policy's own pass."""
-        return self.module(inputs)["logprobs"]
+        logprobs: torch.Tensor = self._forward(inputs)["logprobs"]
+        return logprobs

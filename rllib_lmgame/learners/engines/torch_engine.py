@@ -48,12 +48,7 @@ class GuardedOptimizer(torch.optim.Optimizer):
     """
 
     def __init__(
-        self,
-        params: Iterable[Any],
-        *,
-        max_grad_norm: float | None = None,
-        guarded: bool = True,
-        **kwargs: Any,
+        self, params: Iterable[Any], *, max_grad_norm: float | None = None, guarded: bool = True, **kwargs: Any
     ) -> None:
         super().__init__(params, **kwargs)
         self.max_grad_norm = max_grad_norm
@@ -255,6 +250,10 @@ class TorchEngine:
     def whole(self, parameters: Iterable[nn.Parameter]) -> AbstractContextManager[None]:
         """Inside the context these are complete; what is written to them, the same on all ranks, stays."""
         return nullcontext()
+
+    def states(self) -> list[Any]:
+        """What lies on this learner's device between two updates, tensors in modules, mappings and sequences."""
+        return [self.module, self.optimizer.state]
 
     def save(self, directory: Path) -> None:
         """Write this learner's part of weights (value function included) and optimizer: all of it, by rank 0."""

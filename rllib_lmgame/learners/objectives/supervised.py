@@ -124,10 +124,7 @@ class ActionValueObjective(SupervisedObjective):
         options = self.options
         imitation, sums = super().loss(update, pack, out)
         target = update.column(pack, "returns", like=out["q"])
-        terms = {
-            "q_loss": 0.5 * (out["q"] - target).square().sum(),
-            "cql_loss": -out["q_logprobs"].sum(),
-        }
+        terms = {"q_loss": 0.5 * (out["q"] - target).square().sum(), "cql_loss": -out["q_logprobs"].sum()}
         loss = options.policy_weight * imitation + terms["q_loss"] + options.cql_weight * terms["cql_loss"]
         if isinstance(options, ExpectileValueOptions):
             above = out["target_q"].detach() - out["v"]

@@ -35,6 +35,7 @@ KEY = "language_model.lora"
 IN_PEFT = {"r": "r", "lora_alpha": "alpha", "use_rslora": "use_rslora"}
 """Numbers of an adapter: PEFT's names -> ours."""
 _ACTIVE, _REFERENCE = "default", "reference"
+Sample = tuple[str, tuple[int, ...], Tensor]
 
 _FROZEN: WeakValueDictionary[tuple[str, str], nn.Parameter] = WeakValueDictionary()
 """Frozen weights of this process, by fingerprint and the model's own name. Nothing changes them."""
@@ -96,7 +97,8 @@ class MergedTensors(Mapping[str, Tensor]):
 class Adapters:
     """The adapters of one language model, which is changed in place: base frozen, adapters in float32.
 
-    ``reference``: also those of the policy that the KL penalty compares with.
+    ``reference``: also those of the policy that the KL penalty compares with. A model without weights gets them later,
+    then :meth:`belong_to` must be called.
 
     Attributes:
         trained: Names in memory of what is trained.
@@ -110,17 +112,20 @@ class Adapters:
         tied = dict(model.named_parameters(remove_duplicate=False))
         names += [name for name in model.state_dict() if name not in tied]
         self._model, self.model_dir = model, model_dir
-        self.config, targets = _inject(model, options, (_ACTIVE, _REFERENCE)[: 1 + reference])
-        bases = {name: model.get_submodule(f"{name}.base_layer").weight for name in targets.adapted}
-        self.fingerprint = fingerprint((name, tuple(w.shape), w.detach()[0, :_SAMPLED]) for name, w in bases.items())
+        self._init = None if options.init is None else expanded(options.init)
+        empty = any(parameter.is_meta for parameter in model.parameters())
+        with _standing_in(model):
+            self.config, targets = _inject(model, options, (_ACTIVE, _REFERENCE)[: 1 + reference])
+        self._bases = frozenset(targets.adapted)
+        self.fingerprint = "" if empty else fingerprint(self.samples(self.plain(dict(model.named_parameters()))))
         self._switch(_ACTIVE)
         for parameter in model.parameters():
             if parameter.requires_grad:
                 parameter.data = parameter.data.float()
         self.trained = tuple(_trained(model))
         self._sources = {name: self._source(name, targets) for name in names}
-        if options.init is not None:
-            self._load(expanded(options.init))
+        if self._init is not None:
+            self._load(self._init)
         if reference:
             self.set_reference(self.state())
 
@@ -144,6 +149,22 @@ class Adapters:
             if not parameter.requires_grad and f".{_REFERENCE}." not in name:
                 yield name, parameter
 
+    @staticmethod
+    def plain(named: Mapping[str, Any]) -> dict[str, Any]:
+        """The same by the names that tensors in memory have in a model without adapters."""
+        return {_WRAPPED.sub("", name): value for name, value in named.items()}
+
+    def samples(self, weights: Mapping[str, Tensor]) -> list[Sample]:
+        """What the fingerprint is of, in ``weights`` by plain names."""
+        bases = {name: weights[f"{name}.weight"] for name in self._bases if f"{name}.weight" in weights}
+        return [(name, tuple(weight.shape), weight.detach()[0, :_SAMPLED].clone()) for name, weight in bases.items()]
+
+    def belong_to(self, samples: Iterable[Sample]) -> None:
+        """The base has weights now. Raises: ConfigError: the adapter to begin with is for others."""
+        self.fingerprint = fingerprint(samples)
+        if self._init is not None:
+            _check_fit(self._init, self._model, self.fingerprint)
+
     def share_frozen(self) -> None:
         """Hold once what is frozen and equal in another policy of this process."""
         once = self.held_once(lambda own: own.data)
@@ -152,7 +173,7 @@ class Adapters:
 
     def held_once(self, moved: Callable[[Any], Tensor]) -> Callable[[Any], Tensor]:
         """A function that moves parameters, and gives another policy's tensor in place of one equal to it."""
-        names = {id(own): _WRAPPED.sub("", name) for name, own in self.frozen()}
+        names = {id(own): name for name, own in self.plain(dict(self.frozen())).items()}
 
         def once(own: Any) -> Tensor:
             new = moved(own)
@@ -230,6 +251,22 @@ class Adapters:
         tensors = load_file(directory / WEIGHTS_FILE)
         for name, parameter in self.state().items():
             parameter.copy_(tensors[_in_file(name)])
+
+
+@contextlib.contextmanager
+def _standing_in(model: nn.Module) -> Iterator[None]:
+    """Inside, weights on the meta device are on the CPU without memory, so that adapters made there have numbers."""
+    empty = [parameter for parameter in model.parameters() if parameter.is_meta]
+    for parameter in empty:
+        make_real(parameter, torch.zeros((), dtype=parameter.dtype).expand(parameter.shape))
+    yield
+    for parameter in empty:
+        make_real(parameter, torch.empty_like(parameter, device="meta"))
+
+
+def make_real(parameter: nn.Parameter, values: Tensor) -> None:
+    """Give a parameter on the meta device ``values``; whoever holds the parameter sees them."""
+    torch.utils.swap_tensors(parameter, nn.Parameter(values, parameter.requires_grad))
 
 
 class Targets(NamedTuple):
@@ -515,7 +552,7 @@ def _in_file(name: str) -> str:
     return _PEFT_PREFIX + name.replace(f".modules_to_save.{_ACTIVE}.", ".").replace(f".{_ACTIVE}.", ".")
 
 
-def fingerprint(weights: Iterable[tuple[str, tuple[int, ...], Tensor]]) -> str:
+def fingerprint(weights: Iterable[Sample]) -> str:
     """15 hexadecimal digits of names, shapes and first numbers of weights, the same in float32 and bfloat16."""
     digest = hashlib.blake2b(digest_size=8)
     for name, shape, numbers in sorted(weights, key=lambda weight: weight[0]):

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.numerics import computed_in
 from rllib_lmgame.base.text import first_line
-from rllib_lmgame.policies.model.adapters import Adapters, adapter_header
+from rllib_lmgame.policies.model.adapters import Adapters, adapter_header, as_begun, make_real
 from rllib_lmgame.policies.model.attention import (
     CHECKPOINTING,
     PACKED,
@@ -36,13 +36,7 @@ from rllib_lmgame.policies.model.heads import (
     token_logprobs,
 )
 from rllib_lmgame.policies.model.last_layer import prunable, prune_last_layer, select
-from rllib_lmgame.policies.model.loading import (
-    MODEL,
-    IncompleteModelError,
-    fix_rope,
-    load_language_model,
-    whole_model,
-)
+from rllib_lmgame.policies.model.loading import MODEL, IncompleteModelError, fix_rope, load_language_model, whole_model
 from rllib_lmgame.policies.model.router_replay import replay_in
 from rllib_lmgame.policies.options import LanguageModelOptions, LoraOptions
 
@@ -67,7 +61,7 @@ class PolicyNetwork(nn.Module):
         action_values: Which values of tokens it has beside it (``heads``, ``state``, ``targets``, ``q_init``), and
             ``beta``, what they count where it plays.
         reference: Whether adapters have others beside them that the KL penalty compares with.
-        empty: The weights are left on the meta device until :meth:`fill`.
+        empty: The weights are left on the meta device until :meth:`fill`, unless ``lora`` has ``modules_to_save``.
 
     Attributes:
         version: Number of updates the weights have had; what the sampler tags tokens with.
@@ -110,6 +104,7 @@ class PolicyNetwork(nn.Module):
         self.options, self.model_dir, self.on_gpu = options, model_dir, on_gpu
         computed = getattr(torch, computed_in(options.dtype, lambda: parameter_count(model_dir), on_gpu))
         self.autocasts = options.dtype == "auto" and computed == torch.bfloat16
+        empty = empty and not (options.lora and as_begun(options.lora).modules_to_save)  # PEFT copies what is there.
         # Weights that are never updated lose nothing in half precision.
         dtype = torch.float32 if self.autocasts and options.lora is None else computed
         self.attention = resolve_implementation(options.attn_implementation, computed, on_gpu)
@@ -121,7 +116,8 @@ class PolicyNetwork(nn.Module):
         self._checkpoint_parts = parts_of(self.language_model, unique_state(self.language_model))
         if options.lora is not None:
             self.adapters = Adapters(self.language_model, options.lora, model_dir=model_dir, reference=reference)
-            self.adapters.share_frozen()
+            if not empty:
+                self.adapters.share_frozen()
         fix_rope(self.language_model, options.context_length)
         if options.gradient_checkpointing:
             self.recompute_activations()
@@ -181,13 +177,16 @@ class PolicyNetwork(nn.Module):
 
     @torch.no_grad()
     def fill(
-        self, read: Callable[[str], Tensor] | None, dtype: torch.dtype, device: torch.device
-    ) -> Iterator[list[nn.Parameter]]:
-        """Give an ``empty`` network the weights of a checkpoint, part by part: yields the parameters of each part once
-        they are there, which may be spread over learners before the next ones come. ``None`` leaves them to chance.
+        self, read: Callable[[str], Tensor] | None, dtype: torch.dtype | None, device: torch.device
+    ) -> Iterator[tuple[dict[str, nn.Parameter], list[nn.Parameter]]]:
+        """Give an ``empty`` network the weights of a checkpoint, in a ``dtype`` or their own; without ``read`` they are
+        left to chance. Yields the parameters of each part by their names without adapters, and their copies in the
+        value function, once they are there. They may be spread over learners before the next ones come.
         """
         own, backbone = unique_state(self.language_model), backbone_of(self.language_model)
         parameters = dict(self.language_model.named_parameters())
+        if self.adapters is not None:
+            own, parameters = self.adapters.plain(own), self.adapters.plain(parameters)
         copies: dict[int, nn.Parameter] = {}
         if self.value_backbone is not None:
             pairs = zip(backbone.parameters(), self.value_backbone.parameters(), strict=True)
@@ -195,16 +194,16 @@ class PolicyNetwork(nn.Module):
         for part in self._checkpoint_parts:
             there = {name: parameters[name] for name in part.names if name in parameters}
             for name, parameter in there.items():
-                _make_real(parameter, torch.empty(parameter.shape, dtype=dtype, device=device))
+                make_real(parameter, torch.empty(parameter.shape, dtype=dtype or parameter.dtype, device=device))
                 own[name] = parameter.detach()
             if read is not None:
                 load_checkpoint_tensors(self.language_model, (part,), own, {name: read(name) for name in part.shapes})
             more = {copies[id(p)]: p for p in there.values() if id(p) in copies}
             for copied, parameter in more.items():
-                _make_real(copied, parameter.detach().clone())
+                make_real(copied, parameter.detach().clone())
             for name in there:
                 del own[name]
-            yield [*there.values(), *more]
+            yield there, list(more)
 
     def recompute_activations(self) -> None:
         """Keep only the layers' inputs for the backward pass, and compute the rest again there."""
@@ -397,11 +396,6 @@ class PolicyNetwork(nn.Module):
         if values:
             save_values(values, directory)
         return directory
-
-
-def _make_real(parameter: nn.Parameter, values: Tensor) -> None:
-    """Give a parameter on the meta device ``values``; whoever holds the parameter sees them."""
-    torch.utils.swap_tensors(parameter, nn.Parameter(values, parameter.requires_grad))
 
 
 def _temperature(batch: Mapping[str, Any]) -> float | Tensor:
