@@ -47,7 +47,7 @@ chromium: ## install Chromium where there is none, with apt-get as root; without
 
 install: $(VENV)/.all ## install the package with the CPU engine and the tools, from pinned versions
 
-quickstart: $(VENV)/.quickstart ## train a tiny language model to play Sokoban (about seven minutes on two cores)
+quickstart: $(VENV)/.quickstart ## train a tiny language model to play Sokoban (about six minutes on two cores)
 	$(BIN)/rllib train file tuned_examples/quickstart-sokoban.yaml $(TRAIN_ARGS)
 
 lint: $(VENV)/.all ## formatter rules, linter, type checker, that imports run downwards, and the budget of lines

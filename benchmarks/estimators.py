@@ -3,7 +3,7 @@
 For each seed a supervised run (``tuned_examples/sokoban-sft-tiny.yaml``) ends at half of the validation levels; from
 its weights every method goes on until ``--turns`` replies were played, with the settings of the quick start
 (``tuned_examples/quickstart-sokoban.yaml``) less its curriculum and its averaged weights, which are for a longer run,
-with one learner and a learning rate of its own: PPO with three kinds of GAE, GRPO, RLOO, REINFORCE++ and GiGPO,
+with AdamW, one learner and a learning rate of its own: PPO with three kinds of GAE, GRPO, RLOO, REINFORCE++ and GiGPO,
 those that need groups with eight games on each level. ``sft`` goes on learning from the solver, from about three
 quarters as many replies. ``lora`` is PPO with adapters alone, ``async_rollouts`` PPO that plays ahead.
 GRPO on half of its groups (``grpo_half``), DPO and AgentEvol have the settings of their own examples; AgentEvol
@@ -109,6 +109,7 @@ def settings(method: str, seed: int, turns: int, model: str, teacher: str) -> di
         "config.env_config.min_distance": 3,
         "config.num_learners": 0,
         "config.training.ema_decay": None,
+        "config.training.optimizer": "adamw",
         "config.training.advantage_estimator": estimator,
         "config.text_rollouts.group_size": GROUP if plugins.ESTIMATORS.class_of(estimator).needs_groups else 1,
     }

@@ -24,8 +24,7 @@ import browser
 from PIL import Image
 
 from rllib_lmgame.servers.viewer import Viewer
-from rllib_lmgame.viewer.curves import Curves
-from rllib_lmgame.viewer.library import Library, sources_of, trials_of
+from rllib_lmgame.viewer.library import Library, sources_of
 
 ROOT = Path(__file__).parents[1]
 WIDTH, HEIGHT = 1280, 800
@@ -58,7 +57,7 @@ async def picture(address: str, theme: str, out: Path) -> None:
         await page.command("Emulation.setDeviceMetricsOverride", **size)
         await page.command("Page.navigate", url=address)
         await page.until("at the end")
-        await asyncio.sleep(1)  # The list goes to the episode, and curves are drawn.
+        await asyncio.sleep(1)  # The list goes to the episode.
         taken = await page.command("Page.captureScreenshot", format="png")
     image = Image.open(io.BytesIO(base64.b64decode(taken["data"]))).convert("RGB")
     image.quantize(256, dither=Image.Dither.NONE).save(out, optimize=True)
@@ -74,7 +73,7 @@ def main() -> None:
     for _ in library.refresh():
         pass
     pictures = views(library)
-    with Viewer(library, Path(arguments.run).name, 0, lambda: (), Curves(trials_of([arguments.run]))) as viewer:
+    with Viewer(library, Path(arguments.run).name, 0, lambda: ()) as viewer:
         for theme, state in pictures.items():
             address = f"{viewer.address}#{urlencode(state)}"
             asyncio.run(picture(address, theme, arguments.out / f"viewing-{theme}.png"))

@@ -40,9 +40,10 @@ from rllib_lmgame.algorithms.checkpoints import manifest as checkpoints
 from rllib_lmgame.algorithms.checkpoints.background import EVERY, WRITTEN, BackgroundCheckpoints
 from rllib_lmgame.algorithms.checkpoints.learner_files import check_models, load_learners, save_learners
 from rllib_lmgame.algorithms.cluster import workers
-from rllib_lmgame.algorithms.cluster.footprint import dtype_words, learner_rooms
+from rllib_lmgame.algorithms.cluster.footprint import computing_dtype, engine_numerics, learner_rooms
 from rllib_lmgame.algorithms.cluster.ray_cluster import be_connected
 from rllib_lmgame.algorithms.cluster.threads import (
+    is_small,
     learners_use_cores,
     places,
     thread_words,
@@ -55,6 +56,7 @@ from rllib_lmgame.algorithms.measuring.measures import LAST, measure_policies, m
 from rllib_lmgame.algorithms.models import prepare_models
 from rllib_lmgame.algorithms.validation import check_on_hub, check_teacher
 from rllib_lmgame.base.errors import CheckpointError, ConfigError
+from rllib_lmgame.base.numerics import has_bfloat16_units
 from rllib_lmgame.base.schedule import number_at
 from rllib_lmgame.base.storage import expanded, is_uri
 from rllib_lmgame.config.algorithms import reference
@@ -112,6 +114,7 @@ class LMGameAlgorithm(PPO):
     """Env runners of training on which several threads play."""
 
     _asleep = False  # Engines are, so that it is the learners' turn on GPUs.
+    _away = False  # Learners are, or an error left some of them so.
 
     def setup(self, config: LMGameConfig) -> None:
         """Prepare models, start engines, then RLlib's runners and learners; also Ray, if nobody has."""
@@ -169,7 +172,7 @@ class LMGameAlgorithm(PPO):
         sizes = foreach_learner(self.learner_group, lambda learner: learner.microbatches())[0]
         several = len(sizes) > 1
         of = ", ".join(f"{tokens:,} tokens" + f" ({policy})" * several for policy, tokens in sizes.items())
-        words = [*thread_words(*threads_of(self.config, self._places)), *dtype_words(self.config)]
+        words = [*thread_words(*threads_of(self.config, self._places)), *_dtype_words(self.config)]
         return ", ".join([f"micro-batches of {of}", *words])
 
     @classmethod
@@ -308,7 +311,8 @@ class LMGameAlgorithm(PPO):
 
     def _sleep(self, drop: bool) -> bool:
         """Whether it was the engines' turn; now it is the learners'. ``drop``: engines drop what a push replaces."""
-        if self._asleep or not self.engine_groups or not self.config.run.inference.sleep_during_update:
+        here = self._asleep and not self._away
+        if here or not self.engine_groups or not self.config.run.inference.sleep_during_update:
             return False
         self._asleep, dropped = True, self.config.trained_policies() if drop else []
         for key, group in self.engine_groups.items():
@@ -325,7 +329,9 @@ class LMGameAlgorithm(PPO):
 
     def _move_learners(self, method: str) -> None:
         if self.config.run.training.offload_during_rollout and self.learner_group is not None:
+            self._away = True
             foreach_learner(self.learner_group, methodcaller(method))
+            self._away = method == "offload"
 
     @contextmanager
     def timed(self, name: str, doing: str | None = None) -> Iterator[None]:
@@ -539,6 +545,10 @@ class LMGameAlgorithm(PPO):
             state = super().get_state(components, not_components=not_components, **kwargs)
         return {**state, "lmgame": self.lmgame_state()}
 
+    def get_weights(self, policies: Any = None) -> Any:
+        with self.learners_present():
+            return super().get_weights(policies)
+
     def set_state(self, state: dict[str, Any]) -> None:
         """Restore; where learners are restored, the engines get their weights."""
         with self.learners_present(pushed=True):
@@ -565,7 +575,8 @@ class LMGameAlgorithm(PPO):
         """
         target = expanded(path).absolute() if path is not None else Path(tempfile.mkdtemp())
         if kwargs.get("state") is not None or kwargs.get("filesystem") is not None:
-            return str(super().save_to_path(path, **kwargs))
+            with self.learners_present():
+                return str(super().save_to_path(path, **kwargs))
         kwargs.pop("state", None)
         target.parent.mkdir(parents=True, exist_ok=True)
         scratch = Path(tempfile.mkdtemp(prefix=".saving-", dir=target.parent))
@@ -654,3 +665,12 @@ def _over_levels(result: PlayResult) -> dict[str, float]:
     low, high = (rate and rate.interval) or (None, None)
     found = {"levels": levels, "success_low": low, "success_high": high}
     return {name: float(number) for name, number in found.items() if number is not None}
+
+
+def _dtype_words(config: Any) -> list[str]:
+    """What learners and engines of models that are not small compute in on processors, in words."""
+    lacks = "" if has_bfloat16_units() else " (this processor has no units for bfloat16)"
+    learner = {f"{computing_dtype(config, policy)} in each learner{lacks}" for policy in config.trained_policies()}
+    numerics = {engine_numerics(config, policy)[0] for policy in config.language_model_policies()}
+    engine = [f"{dtype} in each engine{lacks}" for dtype in sorted(numerics)] * (not config.run.inference.on_gpu)
+    return [] if is_small(config) else sorted(learner) * (not config.num_gpus_per_learner) + engine

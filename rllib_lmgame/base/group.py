@@ -429,12 +429,11 @@ def _limited(schema: Any, says: Mapping[str, Any]) -> Any:
         if isinstance(inner, list):
             schema[part] = [_limited(each, says) for each in inner]
         elif inner is not None:
-            nested = kind == "list" and inner["type"] == "list"
-            schema[part] = _limited(inner, {} if nested else says)
+            schema[part] = _limited(inner, {} if kind == "list" and inner["type"] == "list" else says)
     if kind in ("list", "tuple", "dict"):
         schema["strict"] = False
-    elif kind == "str" and says.get("choices"):
-        return core_schema.literal_schema([each for each in says["choices"] if each is not None])
+    elif fitting := [each for each in says.get("choices") or () if type(each).__name__ == kind]:
+        schema = core_schema.literal_schema(fitting)
     elif kind in ("int", "float"):
         number, largest = (int, LARGEST_WHOLE) if kind == "int" else (float, LARGEST)
         schema |= {"ge": -largest, "le": largest} if says.get("bounded") else {}

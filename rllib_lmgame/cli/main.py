@@ -34,7 +34,7 @@ COMMANDS = {
     "play": "play a game, alone, against any player, or watch",
     "retriever": "serve a corpus for search, or build its index",
     "serve": "serve games or a policy to other programs",
-    "view": "look at episodes in a browser, a file or the terminal",
+    "view": "look at episodes in a browser or a file",
     "tournament": "let players play each other, and rate them",
 }
 _DESCRIPTION = """Language models that learn to play games, on Ray RLlib.

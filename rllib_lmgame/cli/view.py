@@ -15,7 +15,7 @@ from rllib_lmgame.cli import options
 from rllib_lmgame.cli.options import Option
 
 if TYPE_CHECKING:
-    from rllib_lmgame.viewer.library import Library, Source
+    from rllib_lmgame.viewer.library import Library
 
 
 @options.command(
@@ -38,7 +38,7 @@ def command(args: argparse.Namespace) -> int:
     library = Library(sources_of(args.words))
     title = ", ".join(Path(path).absolute().name for path in args.words)
     if args.export is not None:
-        return _export(library, args.words, title, args.export)
+        return _export(library, title, args.export)
     return _serve(library, title, args)
 
 
@@ -54,17 +54,13 @@ def _read(library: Library) -> None:
         raise ConfigError("", f"there are no episodes (read: {read}); a run writes them with text_rollouts.episode_log")
 
 
-def _export(library: Library, paths: list[str], title: str, wanted: str) -> int:
-    from rllib_lmgame.viewer.curves import Curves
-    from rllib_lmgame.viewer.library import trials_of
+def _export(library: Library, title: str, wanted: str) -> int:
     from rllib_lmgame.viewer.page import exported
 
     out = out_path(wanted, "--export")
     with new_file(out, "--export") as file:
         _read(library)
-        curves = Curves(trials_of(paths))
-        curves.refresh()
-        head = {"title": title, **library.about(), "unfinished": library.unfinished, "curves": curves.figures()}
+        head = {"title": title, **library.about(), "unfinished": library.unfinished}
         with writing(out, "--export"), file.open("w", encoding="utf-8") as target:
             target.writelines(exported(library, head))
     print(f"{out}: {len(library.rows)} episodes, {size_text(out.stat().st_size)}")
@@ -75,17 +71,9 @@ def _serve(library: Library, title: str, args: argparse.Namespace) -> int:
     import webbrowser
 
     from rllib_lmgame.servers.viewer import Viewer
-    from rllib_lmgame.viewer.curves import Curves
-    from rllib_lmgame.viewer.library import sources_of, trials_of
+    from rllib_lmgame.viewer.library import sources_of
 
-    curves = Curves([])
-
-    def found() -> list[Source]:
-        sources = sources_of(args.words)
-        curves.trials = trials_of(args.words)
-        return sources
-
-    with Viewer(library, title, args.port, found, curves) as viewer:
+    with Viewer(library, title, args.port, lambda: sources_of(args.words)) as viewer:
         print(f"Episodes: {viewer.address} (Ctrl-C ends it)", flush=True)
         if not args.no_browser and sys.stdout.isatty():
             webbrowser.open(viewer.address)

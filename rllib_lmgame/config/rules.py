@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from rllib_lmgame.config.run import RunConfig
 from rllib_lmgame.envs.support.addresses import check_address
 from rllib_lmgame.league.options import is_league
-from rllib_lmgame.learners.options import half_precision, offloaded, optimizer_is_guarded
+from rllib_lmgame.learners.options import half_precision, optimizer_is_guarded
 from rllib_lmgame.rollouts.options import groups_needed, share_of_groups, spare_groups
 
 
@@ -73,6 +73,8 @@ def imitation(s: RunConfig, f: Any) -> Found:
     for key in (f"{stage}.stop_at", f"{stage}.test_episodes", "evaluation_interval"):
         if not s.plays and s.value(key):
             yield Broken(key, "there is no game to play; set config.env or config.evaluation_config.games")
+    if s.agentevol is not None and s.value("supervised.lr_scheduler_type") not in (None, "constant"):
+        yield Broken("supervised.lr_scheduler_type", "must be constant: each exploration is imitated at the full rate")
 
 
 _AT_ONE = "must be 1 with a teacher behind an endpoint, whose log-probabilities are at 1; name its directory"
@@ -219,10 +221,8 @@ def league(s: RunConfig, f: Any) -> Found:
     if own.max_members < len(learning):
         yield Broken("league.max_members", f"{own.max_members} do not suffice; set at least {len(learning)}")
     for policy in learning:
-        stem, _, number = policy.rpartition("-")
-        if stem in learning and number.isdecimal():
-            say = f"is what a league calls a past version of {stem}; choose another name"
-            yield Broken(f"policies.{policy}", say)
+        if (parts := policy.rpartition("-"))[0] in learning and parts[2].isdecimal():
+            yield Broken(f"policies.{policy}", f"is what a league calls a past version of {parts[0]}; rename it")
     first, *others = learning
     for policy in others:
         if _without_seed(s.model_of(policy)) != _without_seed(s.model_of(first)):
@@ -242,11 +242,12 @@ def engines(s: RunConfig, f: Any) -> Found:
         say = f"must equal tensor_parallel_size x pipeline_parallel_size={s.inference.split}, got {gpus:g}"
         yield Broken("inference.num_gpus_per_engine", say)
     engine = s.inference.engine
-    if s.inference.over_nodes and engine.type in ("transformers", "server"):
-        yield Broken("inference.pipeline_parallel_size", "needs engine: vllm")
     yield from _generation(s, s.inference)
-    if s.training.offload_during_rollout:
-        yield from _offload(s)
+    away, key = s.training.offload_during_rollout, "training.offload_during_rollout"
+    if away and not s.inference.sleep_during_update:
+        yield Broken(key, "needs inference.sleep_during_update: engines that stay awake keep their part of a GPU")
+    if away and not (s.num_learners and 0 < s.num_gpus_per_learner < 1):
+        yield Broken(key, "needs num_learners of at least 1, and num_gpus_per_learner below 1 to share with engines")
     if engine.outside:
         yield from _server(s, engine)
     if s.inference.over_devices:
@@ -258,7 +259,8 @@ def engines(s: RunConfig, f: Any) -> Found:
 
 def _generation(s: RunConfig, own: Any) -> Found:
     """How vLLM computes replies."""
-    for key in ("quantization", "speculative", "batch_invariant", "async_scheduling"):
+    pipeline = ["pipeline_parallel_size"] * own.over_nodes
+    for key in ("quantization", "speculative", "batch_invariant", "async_scheduling", *pipeline):
         if getattr(own, key) and own.engine.type in ("transformers", "server"):
             yield Broken(f"inference.{key}", "needs engine: vllm")
     for key in ("speculative", "async_scheduling"):
@@ -270,22 +272,10 @@ def _generation(s: RunConfig, own: Any) -> Found:
     if own.batch_invariant and not own.on_gpu:
         say = "needs engines on GPUs; on CPUs dtype: float32 with num_threads: 1 gives the same bits in any batch"
         yield Broken("inference.batch_invariant", say)
-    for instead in ("quantization", "async_scheduling", "speculative"):
-        key = "speculative_config" if instead == "speculative" else instead
+    for name in ("quantization", "async_scheduling", "speculative", "tensor_parallel_size", "pipeline_parallel_size"):
+        key = "speculative_config" if name == "speculative" else name
         if key in own.engine_kwargs:
-            yield Broken("inference.engine_kwargs", f"has {key}, of which nothing else knows; set inference.{instead}")
-
-
-def _offload(s: RunConfig) -> Found:
-    deepspeed: Any = s.deepspeed or {}
-    key, zero = "training.offload_during_rollout", deepspeed.get("zero_optimization")
-    if not s.inference.sleep_during_update:
-        yield Broken(key, "needs inference.sleep_during_update: engines that stay awake keep their part of a GPU")
-    if not s.num_learners or not 0 < s.num_gpus_per_learner < 1:
-        say = "needs num_learners of at least 1 with num_gpus_per_learner below 1: others share no GPU with engines"
-        yield Broken(key, say)
-    if offloaded(zero) and offloaded(zero, "offload_param"):
-        yield Broken(key, "has nothing to move: deepspeed has optimizer and weights in host memory already")
+            yield Broken("inference.engine_kwargs", f"has {key}, of which nothing else knows; set inference.{name}")
 
 
 def _server(s: RunConfig, engine: Any) -> Found:
@@ -357,9 +347,7 @@ def _adapters(s: RunConfig, engine: Any) -> Found:
     if s.inference.sleep_during_update:
         yield Broken("inference.sleep_during_update", "does not go with inference.adapters")
     if s.inference.over_nodes:
-        yield Broken(
-            "inference.pipeline_parallel_size", "must be 1 with inference.adapters, which are files of one node"
-        )
+        yield Broken("inference.pipeline_parallel_size", "must be 1 with inference.adapters, files that one node has")
 
 
 def _base_of(s: RunConfig, policy: str) -> str:

@@ -213,6 +213,9 @@ def make_spec(name: str, settings: Mapping[str, Any], source: Source) -> Experim
             options = _move_env(options, source)
         spec = ExperimentSpec(name, options, source, wrong)
         _ = (spec.checkpoint, spec.search)
+        for key, value in options.env_vars.items():
+            if not key or "=" in key or "\0" in f"{key}{value}":
+                raise ConfigError("env_vars", f"no environment holds {shown(f'{key}={value}')}")
     except ConfigError as error:
         raise source.attach(ConfigError.together([*wrong, error])) from None
     check_name(name, source.locate(""))

@@ -29,10 +29,12 @@ from rllib_lmgame.learners.engines.reference import (
 from rllib_lmgame.learners.engines.shards import SavedShares, parts_of_shares, save_shares
 from rllib_lmgame.learners.engines.torch_engine import load_tensors, save_tensors
 from rllib_lmgame.learners.objectives.base import StepCounts
-from rllib_lmgame.learners.options import STATE_FILE, InitialReference, critic_difference
+from rllib_lmgame.learners.options import InitialReference
 
 logger = logging.getLogger(__name__)
 
+STATE_FILE = "learner.json"
+"""Which policies there are, and which of them have a value function."""
 REFERENCE_FILE = "reference.safetensors"
 AVERAGE_FILE = "average.safetensors"
 MAX_STATE_BYTES = 64 << 20
@@ -175,7 +177,10 @@ class LearnerStateMixin:
             for mid in self.engines:
                 there = mid in counters["critics"]
                 if there != (mid in self.critics):
-                    raise CheckpointError(critic_difference(str(path), mid, there=there))
+                    kinds = {True: "a value function", False: "no value function"}
+                    say = f"{path}: {mid} has {kinds[there]} there and {kinds[not there]} here; set a"
+                    alike = "training.advantage_estimator of the same kind"
+                    raise CheckpointError(f"{say} {alike}, or begin with the checkpoint's hf/ as language_model.model")
         for mid, engine in self.engines.items():
             engine.load(directory / mid)
             if mid in self.critics:

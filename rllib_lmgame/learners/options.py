@@ -298,19 +298,6 @@ def offloaded(zero: Any, what: str = "offload_optimizer") -> bool:
     return isinstance(section, Mapping) and section.get("device", "none") != "none"
 
 
-STATE_FILE = "learner.json"
-"""In a checkpoint's files of the learners: which policies there are, and which of them have a value function."""
-
-
-def critic_difference(origin: str, policy: str, *, there: bool) -> str:
-    """What to say of weights of a policy with a value function (``there``) where the run has none, or without one."""
-    kinds = {True: "a value function", False: "no value function"}
-    return (
-        f"{origin}: {policy} has {kinds[there]} there and {kinds[not there]} here; set a training.advantage_estimator "
-        "of the same kind, or begin with the checkpoint's hf/ as language_model.model"
-    )
-
-
 def learner_threads(config: Any) -> int | None:
     """CPU threads of each learner; ``None`` leaves them. Once started, ``config.learner_threads`` is ``auto``."""
     asked, reserved = config.run.training.num_threads, config.num_cpus_per_learner

@@ -17,7 +17,6 @@ from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.http_server import guard, listen
 from rllib_lmgame.base.text import first_line
 from rllib_lmgame.envs.support.loop_thread import submitted
-from rllib_lmgame.viewer.curves import Curves
 from rllib_lmgame.viewer.library import Library, Source, as_json
 from rllib_lmgame.viewer.page import page
 
@@ -41,16 +40,8 @@ class Viewer:
     port is taken.
     """
 
-    def __init__(
-        self,
-        library: Library,
-        title: str,
-        port: int,
-        more: Callable[[], Sequence[Source]],
-        curves: Curves | None = None,
-    ) -> None:
+    def __init__(self, library: Library, title: str, port: int, more: Callable[[], Sequence[Source]]) -> None:
         self.library, self.title, self.address, self._port, self._more = library, title, "", port, more
-        self.curves = Curves([]) if curves is None else curves
         self._ended = threading.Event()
 
     def __enter__(self) -> Viewer:
@@ -77,7 +68,6 @@ class Viewer:
         while not self._ended.is_set():
             try:
                 self.library.add(self._more())
-                self.curves.refresh()
                 for _ in self.library.refresh():
                     if self._ended.is_set():
                         return
@@ -116,7 +106,7 @@ class Viewer:
         if path == "/":
             return page()
         if path == "/api/news":
-            return self._news(int(asked["from"]), int(asked["generation"]), int(asked["changes"]), int(asked["drawn"]))
+            return self._news(int(asked["from"]), int(asked["generation"]), int(asked["changes"]))
         if path == "/api/episode":
             if int(asked["generation"]) != library.generation:
                 raise ValueError("the files were written anew; this episode is read again")
@@ -125,10 +115,8 @@ class Viewer:
             return as_json(library.search(asked["text"]))
         return None
 
-    def _news(self, first: int, generation: int, changes: int, drawn: int) -> bytes:
+    def _news(self, first: int, generation: int, changes: int) -> bytes:
         rows, head = self.library.news(first, generation, changes)
-        if drawn < self.curves.changed:
-            head |= {"curves": self.curves.figures(), "drawn": self.curves.changed}
         return as_json({**head, "title": self.title, "rows": None}).replace(
             b'"rows":null', b'"rows":[' + b",".join(rows) + b"]", 1
         )

@@ -25,7 +25,6 @@ from rllib_lmgame.base.json_files import parse, read_mapping
 from rllib_lmgame.base.storage import expanded
 from rllib_lmgame.base.text import first_line, printable
 from rllib_lmgame.evaluation.tournament.standings import STANDINGS_FILE
-from rllib_lmgame.experiments.results.files import RESULT_FILE
 from rllib_lmgame.rollouts.episode_log import TOKENS
 from rllib_lmgame.telemetry.trial_names import directory_names
 from rllib_lmgame.viewer.forms import episode_of, join_tokens, row_of, words_of
@@ -350,8 +349,8 @@ def sources_of(targets: Sequence[str]) -> list[Source]:
                 raise
             raise ConfigError("", f"{target} cannot be read: {first_line(error)}") from None
         for file in files:
-            label = str(file.relative_to(root))
-            found.setdefault(file.resolve(), f"{root.name}/{label}" if len(targets) > 1 else label)
+            label = file.relative_to(root)
+            found.setdefault(file.resolve(), str(Path(root.name, label) if len(targets) > 1 else label))
     return [Source(path, label) for path, label in found.items()]
 
 
@@ -366,13 +365,6 @@ def _logs_of(root: Path) -> list[Path]:
     found = [file for pattern in patterns for file in sorted(root.glob(pattern)) if file.is_file()]
     known = found or [file for file in sorted(root.glob("**/*.jsonl")) if file.is_file()]
     return [file for file in dict.fromkeys(known) if file.name != "failures.jsonl"]
-
-
-def trials_of(targets: Sequence[str]) -> list[Path]:
-    """The trials that ``targets`` are, are of, or hold."""
-    roots = [_with_logs(path) for path in map(expanded, targets) if path.is_dir()]
-    found = [path.parent for root in roots for path in (root / RESULT_FILE, *sorted(root.glob(f"*/{RESULT_FILE}")))]
-    return list({path.resolve(): None for path in found if (path / RESULT_FILE).is_file()})
 
 
 def as_json(value: Any) -> bytes:

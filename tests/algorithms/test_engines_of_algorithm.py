@@ -14,6 +14,7 @@ import pytest
 import ray
 import torch
 from learner_weights import hf_state
+from ray.rllib.algorithms.ppo import PPO
 
 from rllib_lmgame.algorithms.cluster.workers import (
     engine_seed,
@@ -131,8 +132,8 @@ def test_pushed_weights_outlive_the_learner_that_packed_them(make_config, ray_cl
     config = make_config(num_learners=2)
     learners = config.build_learner_group(rl_module_spec=config.rl_module_spec)
     try:
+        shared = share_weights(learners, "player", 3, WeightUse.TRAINING)  # The first has a checksum.
         expected = next(state for state in foreach_learner(learners, hf_state) if state is not None)
-        shared = share_weights(learners, "player", 3, WeightUse.TRAINING)
         for worker in learners._workers:
             ray.kill(worker)
             with pytest.raises(ray.exceptions.RayActorError):
@@ -201,6 +202,33 @@ def test_engines_that_a_failed_update_left_asleep_get_weights_before_games(monke
     for _ in range(2):
         algorithm.play([], PlaySettings(()))
     assert algorithm.seen() == [PUSH, ("offload",), *AWAKE, ("play",), ("play",)]
+
+
+@pytest.mark.parametrize("call", ["sleep", "wake_up"])
+def test_learners_come_back_where_engines_failed_in_between(call: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Weights that are away would be read as whatever lies there."""
+
+    def fails(*what: Any) -> None:
+        frozen.call = see
+        raise RuntimeError
+
+    algorithm = Turns(monkeypatch, offloads=True)
+    algorithm.push_weights()
+    frozen = algorithm.engine_groups["frozen"]
+    see, frozen.call = frozen.call, lambda *what: fails() if what[0] == call else see(*what)
+    with pytest.raises(RuntimeError):
+        algorithm.push_weights()
+    algorithm.seen()
+    algorithm.play([], PlaySettings(()))
+    assert algorithm.seen() == [*DROPPED, ("reload",), PUSH, ("offload",), *AWAKE, ("play",)]
+
+
+def test_whoever_asks_for_weights_gets_them_from_learners_that_are_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    algorithm = Turns(monkeypatch, offloads=True)
+    for name, given in (("get_weights", {}), ("save_to_path", {"state": {}})):
+        monkeypatch.setattr(PPO, name, lambda self, *args, name=name, **more: self._seen.append((name,)))
+        getattr(algorithm, name)(**given)
+        assert algorithm.seen() == [*KEPT, ("reload",), (name,), ("offload",), *AWAKE]
 
 
 def test_engines_are_told_whether_code_of_the_model_is_trusted(make_config, monkeypatch) -> None:

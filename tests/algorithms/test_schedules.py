@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rllib_lmgame.algorithms import models, ppo
+from rllib_lmgame.algorithms.action_values import ActionValueStage, LMGameILQLConfig
 from rllib_lmgame.algorithms.ppo import LMGamePPO, LMGamePPOConfig
 from rllib_lmgame.algorithms.scheduled import check_followed, occurring, scheduled_games, schedules_of
-from rllib_lmgame.algorithms.sft import LMGameSFTConfig
+from rllib_lmgame.algorithms.sft import LMGameSFTConfig, SupervisedStage
 from rllib_lmgame.algorithms.validation import check_schedules
 from rllib_lmgame.base.errors import CheckpointError, ConfigError
 from rllib_lmgame.base.group import Group, Scheduled, option
@@ -525,3 +526,17 @@ def test_an_iteration_goes_by_the_values_of_its_schedules(monkeypatch: pytest.Mo
 def test_supervised_learning_follows_no_schedules() -> None:
     with pytest.raises(ConfigError, match="LMGameSFT follows no schedules"):
         LMGameSFTConfig().environment("lmgame/FrozenLake-v0").inference(temperature={"points": [[0, 1]]}).validate()
+
+
+@pytest.mark.parametrize("stage_class", [SupervisedStage, ActionValueStage])
+def test_the_rate_of_imitation_falls_from_one_iteration_to_the_next(stage_class):
+    """Four iterations of five steps; the last one goes on from a checkpoint."""
+    falling = {"linear": [0.1, 0.075, 0.05, 0.025], "cosine": [0.1, 0.0853553, 0.05, 0.0146447]}
+    for kind, expected in {"constant": [0.1] * 4, **falling}.items():
+        section = {"lr": 0.1, "max_steps": 20, "steps_per_iteration": 5, "lr_scheduler_type": kind}
+        config = LMGameILQLConfig().update_from_dict({"env": "lmgame/Maze-v0", "supervised": section})
+        stage, rates = stage_class(types.SimpleNamespace(config=config), config.run.supervised_stage), []
+        for stage.steps in (0, 5, 10):
+            rates.append(stage.objective(5).lr)
+        stage.set_state(stage.state() | {"steps": 15})
+        assert [*rates, stage.objective(5).lr] == pytest.approx(expected, rel=1e-5)

@@ -21,6 +21,7 @@ language_model.answer_tag | language_model: {answer_tag: think}
 language_model.dtype | language_model: {dtype: bfloat16}
 supervised.stop_at | {run: LMGameSFT, env: null, supervised: {data: 'data:agentgym-traj', stop_at: {}}}
 supervised.test_episodes | {run: LMGameSFT, env: null, supervised: {data: 'data:agentgym-traj', test_episodes: 9}}
+supervised.lr_scheduler_type | {run: LMGameAgentEvol, supervised: {lr_scheduler_type: cosine}}
 evaluation_interval | {run: LMGameSFT, env: null, supervised: {data: 'data:agentgym-traj'}, evaluation_interval: 1}
 inference.temperature | {teacher: {model: 'openai:big@http://127.0.0.1:8000/v1'}, inference: {temperature: 0.7}}
 games[0].temperature | {teacher: {model: 'openai:big@http://127.0.0.1:8000/v1'}, games: [{env: lmgame/Maze-v0, temperature: 0.7}]}
@@ -79,6 +80,7 @@ inference.engine.url | inference: {engine: {type: server, url: 'http://h:99999',
 text_rollouts.constrained_decoding | {text_rollouts: {constrained_decoding: true}, inference: {engine: {type: server, url: 'http://h:1', weights_dir: /tmp}}}
 inference.async_scheduling | inference: {engine: transformers, async_scheduling: true}
 inference.engine_kwargs | inference: {engine_kwargs: {async_scheduling: true}}
+inference.engine_kwargs | inference: {num_gpus_per_engine: 2, engine_kwargs: {pipeline_parallel_size: 2}}
 inference.weight_transport | inference: {weight_transport: nccl}
 num_gpus_per_learner | inference: {weight_transport: nccl, num_gpus_per_engine: 1}
 inference.weight_transport | {num_gpus_per_learner: 1, inference: {engine: transformers, weight_transport: nccl, num_gpus_per_engine: 1}}
@@ -97,7 +99,6 @@ inference.weight_transport | {num_gpus_per_learner: 1, language_model: {lora: {}
 inference.sleep_during_update | {language_model: {lora: {}}, inference: {adapters: true, sleep_during_update: true, num_gpus_per_engine: 1}}
 training.offload_during_rollout | {num_learners: 1, num_gpus_per_learner: 0.6, inference: {num_gpus_per_engine: 0.4}, training: {offload_during_rollout: true}}
 training.offload_during_rollout | {num_learners: 1, num_gpus_per_learner: 1, inference: {sleep_during_update: true}, training: {offload_during_rollout: true}}
-training.offload_during_rollout | {num_learners: 1, num_gpus_per_learner: 0.6, inference: {sleep_during_update: true}, training: {offload_during_rollout: true}, deepspeed: {zero_optimization: {stage: 3, offload_optimizer: {device: cpu}, offload_param: {device: cpu}}}}
 """  # noqa: E501
 """The key that is refused, and the smallest settings that break the rule, as YAML below ``config``."""
 

@@ -23,6 +23,8 @@ REFUSED = [
     ("FrozenLake", {"size": 10, "frozen_probability": 0.1}, "frozen_probability", ""),
     ("FrozenLake", {"frozen_probability": 1.0, "split": "test"}, "split", ""),
     ("Blocksworld", {"min_distance": 9}, "min_distance", "3 blocks"),
+    ("2048", {"goal": 100}, "goal", "or 32768, got the whole number 100"),
+    ("Sudoku", {"size": 5}, "size", "must be 4 or 9, got the whole number 5"),
     ("Sudoku", {"empty": 13}, "empty", "with one solution has at most 12 empty cells here; lower it or set unique"),
     ("Sudoku", {"empty": 16, "unique": False}, "empty", "at most 15 empty cells"),
     ("Sudoku", {"size": 9, "empty": 32}, "empty", "32 cells cannot be filled with 20 moves"),

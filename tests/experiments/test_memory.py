@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 from typing import ClassVar
 
@@ -25,6 +26,7 @@ from rllib_lmgame.algorithms.cluster.memory import (
     smallest_card,
     trained_parameters,
 )
+from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.experiments.checks.check import check_experiments
 from rllib_lmgame.experiments.checks.dry_run import (
@@ -498,9 +500,8 @@ def test_shared_memory_of_engines_with_tensor_parallelism_is_counted(planned):
     assert taken.on_host - without.on_host == pytest.approx(2 * parts)
 
 
-
 def test_a_learner_that_leaves_the_card_meets_engines_in_a_push_alone(planned):
-    """What it holds is counted in host memory, with the power of two that page-locked memory takes."""
+    """What it holds is counted in host memory, with the power of two that page-locked memory takes (vLLM by tensor)."""
     config = planned.configs[0].copy(copy_frozen=False)
     config.language_model(model="Qwen/Qwen2.5-7B")
     config.num_gpus_per_learner, config.num_learners = 0.6, 1
@@ -508,8 +509,20 @@ def test_a_learner_that_leaves_the_card_meets_engines_in_a_push_alone(planned):
     config.deepspeed(bf16={"enabled": True}, zero_optimization={"stage": 2, "offload_optimizer": {"device": "cpu"}})
     (text, stays), before = cards_of(config, footprint(config))[0], footprint(config)
     config.training(offload_during_rollout=True)
-    (_, leaves), after = cards_of(config, footprint(config))[0], footprint(config)
+    (asleep, leaves), after = cards_of(config, footprint(config))[0], footprint(config)
     assert (stays, leaves) == (None, 80), text
+    assert float(asleep.split("in all at least ")[1].split()[0]) <= 80, asleep
     learner, engine = after.processes[:2]
     assert learner.held <= learner.parts[AWAY] < 2 * learner.held
-    assert after.on_host - before.on_host == pytest.approx(learner.parts[AWAY] + engine.parts["weights"])
+    assert after.on_host - before.on_host == pytest.approx(learner.parts[AWAY] + 2 * engine.parts["weights"])
+
+
+def test_policies_leave_the_card_in_one_block():
+    config = LMGamePPOConfig().update_from_dict({"env": "lmgame/TicTacToe-v0", "policy_mapping_fn": "per_role"})
+    small, large = ({"model": "tiny", "tiny": {"hidden_size": size}} for size in (192, 768))
+    config.update_from_dict({"policies": {"X": {"language_model": small}, "O": {"language_model": large}}})
+    config.num_gpus_per_learner, config.num_learners = 0.6, 1
+    config.inference(num_gpus_per_engine=0.2, gpu_memory_utilization=0.2, sleep_during_update=True)
+    learners = footprint(config.training(offload_during_rollout=True)).processes[:2]
+    taken = sum(each.parts[AWAY] for each in learners)
+    assert math.log2(taken).is_integer() and sum(each.held for each in learners) <= taken

@@ -169,6 +169,15 @@ def test_peaks_are_those_of_this_machine() -> None:
     assert peaks is not None and 1e9 < peaks.flops < 1e13 and 1e8 < peaks.bytes_per_s < 1e12
 
 
+@pytest.mark.parametrize(("gpus", "units", "rows"), [(False, False, 2), (False, True, 0), (True, True, 2)])
+def test_bfloat16_is_not_held_to_what_a_processor_does_in_float32(
+    gpus: bool, units: bool, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rllib_lmgame.base.numerics.has_bfloat16_units", lambda: units)
+    found = judged(results_with(num_trainable_parameters=1e8), gpus, "a-model", Peaks(1e12, 1e10))
+    assert sum("device" in each.name for each in found) == rows
+
+
 def test_a_run_that_goes_wrong_is_seen() -> None:
     results = results_with(logprob_diff_mean=0.2, nan_steps=1.0, grad_norm=None)
     wrong = [each.name for each in judged(results, False, None, None) if not each.ok]

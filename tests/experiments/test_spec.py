@@ -38,6 +38,7 @@ def test_the_environment_moves_into_the_configuration():
         ("num_samples: '3'", "num_samples", "got the text '3'"),
         ("stop: {training_iteration: yes}", "stop.training_iteration", "valid number"),
         ("checkpoint_config: {num_to_kep: 1}", "checkpoint_config.num_to_kep", "num_to_keep"),
+        ("env_vars: {A=B: x}", "env_vars", "no environment holds"),
         ("checkpoint_config: often", "checkpoint_config", "dictionary"),
     ],
 )

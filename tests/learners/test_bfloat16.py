@@ -10,6 +10,7 @@ import pytest
 import torch
 from learning import difference, one_prompt_each, restored, step_gradients, update, weights
 
+from rllib_lmgame.algorithms import base
 from rllib_lmgame.algorithms.cluster import footprint
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.base import numerics
@@ -56,10 +57,10 @@ def test_the_estimate_and_the_words_at_a_start_follow(monkeypatch: pytest.Monkey
     config = LMGamePPOConfig().update_from_dict(run)
     taken, words = [], []
     for units in (False, True):
-        for place in (numerics, footprint):
+        for place in (numerics, base):
             monkeypatch.setattr(place, "has_bfloat16_units", lambda units=units: units)
         taken.append([each.parts for each in footprint.footprint(config).processes])
-        words.append(footprint.dtype_words(config))
+        words.append(base._dtype_words(config))
     assert words[0][0] == "float32 in each learner (this processor has no units for bfloat16)"
     assert words[1] == ["bfloat16 in each learner", "bfloat16 in each engine"]
     assert footprint.engine_numerics(config.copy().text_rollouts(deterministic=True), "default_policy")[0] == "float32"

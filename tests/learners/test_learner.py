@@ -236,6 +236,21 @@ def test_muon_has_the_matrices_of_layers_and_adamw_the_rest(
     assert same(weights(learner), weights(second))
 
 
+def test_muon_beside_deepspeed_may_have_all_that_is_trained(
+    make_learner: Any, make_episodes: Any, tmp_path: Path
+) -> None:
+    """Adapters without a value function: nothing is left to AdamW, which alone counts steps."""
+    training = {"optimizer": "muon", "advantage_estimator": "reinforce"}
+    how = {"critic": False, "options": {"lora": {"r": 4}}, "deepspeed": {"zero_optimization": {"stage": 0}}}
+    learner, second = (make_learner(lr=1e-2, training=training, **how) for _ in range(2))
+    update(learner, make_episodes(5, seed=1))
+    learner.save_shard(tmp_path)
+    second.load_shard(tmp_path)
+    for each in (learner, second):
+        update(each, make_episodes(5, seed=2))
+    assert same(weights(learner), weights(second))
+
+
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
 def test_a_checkpoint_brings_moments_and_no_options(optimizer: str, make_learner: Any, tmp_path: Path) -> None:
     """So that what a file or PBT changes holds, as it does with DeepSpeed."""

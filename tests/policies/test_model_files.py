@@ -8,9 +8,11 @@ import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from safetensors.numpy import save_file
 
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
@@ -25,6 +27,7 @@ from rllib_lmgame.policies.model.files import (
     load_tokenizer,
     model_directory,
     model_problem,
+    parameter_count,
     vocabulary_problem,
 )
 from rllib_lmgame.policies.options import LanguageModelOptions
@@ -331,3 +334,11 @@ def test_a_tiny_models_other_vocabulary_is_told_with_the_cure(folder: Path, tmp_
     with pytest.raises(ConfigError, match=r"token 0 is 'a' in .*, and") as caught:
         check_teacher(config, {"player": str(made)})
     assert caught.value.message.endswith("; set language_model.tokenizer to the teacher's")
+
+
+def test_counting_parameters_changes_no_numerics_of_other_threads(folder: Path, monkeypatch: Any) -> None:
+    """Transformers makes a model in its own ones by setting PyTorch's default."""
+    config, seen, before = folder / "config.json", list[torch.dtype](), parameter_count(str(folder))
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"dtype": "bfloat16"}))
+    monkeypatch.setattr(torch, "set_default_dtype", seen.append)
+    assert parameter_count(str(folder)) == before > 0 and {*seen} <= {torch.float32}

@@ -16,7 +16,6 @@ from rllib_lmgame.cli import main
 from rllib_lmgame.rollouts.episode_log import EpisodeLog, episode_record
 from rllib_lmgame.rollouts.episodes import own_return, summarize
 from rllib_lmgame.telemetry.trial_names import directory_names
-from rllib_lmgame.viewer.curves import Curves
 from rllib_lmgame.viewer.forms import episode_of
 from rllib_lmgame.viewer.library import Library, sources_of
 
@@ -192,40 +191,6 @@ def test_what_cannot_be_shown_is_said(tmp_path, capsys):
     assert "there are no episodes (read: empty.jsonl)" in capsys.readouterr().err
 
 
-def test_curves_are_read_as_they_grow(tmp_path):
-    curves, path = Curves([tmp_path]), tmp_path / "result.json"
-    curves.refresh()
-    assert curves.figures() == [] and not curves.changed
-    results = [
-        {"rl_iteration": n, "config": {"lr": 1}, "env_runners": {"success_rate": n / 10, "other": 1, "x": "text"}}
-        | {"learners": {"player": {"entropy": math.nan if n == 2 else 1.0}}}
-        for n in range(1, 6)
-    ]
-    lines = [json.dumps(result) + "\n" for result in results]
-    path.write_text("".join(lines[:3]) + "no JSON\n[]\n" + lines[3][:20])
-    curves.refresh()
-    success, entropy = curves.figures()
-    assert success == {
-        "name": "env_runners/success_rate",
-        "lines": [{"trial": tmp_path.name, "x": [1, 2, 3], "y": [0.1, 0.2, 0.3]}],
-    }
-    assert entropy["name"] == "learners/player/entropy" and entropy["lines"][0]["x"] == [1, 3]
-    before = curves.changed
-    curves.refresh()
-    assert curves.changed == before
-    with path.open("a") as file:
-        file.write(lines[3][20:] + lines[4])
-    curves.refresh()
-    assert curves.figures()[0]["lines"][0]["x"] == [1, 2, 3, 4, 5] and curves.changed > before
-    path.write_text("".join(json.dumps(results[0] | {"rl_iteration": n}) + "\n" for n in range(1, 1201)))
-    curves.refresh()
-    xs = curves.figures()[0]["lines"][0]["x"]
-    assert len(xs) <= 400 and xs[-1] == 1200
-    path.write_text(json.dumps(results[1] | {"env_runners": {"success_rate": 10**400}}) + "\n" + lines[0])
-    curves.refresh()
-    assert curves.figures()[0]["lines"][0]["x"] == [1]
-
-
 def test_episodes_of_a_sweep_say_their_trial(records, tmp_path, capsys):
     """A line that is being written is no problem, and nothing in its name steers the terminal."""
     names = ("grpo_seed_0_1a2b3_00000", "grpo_seed_1_1a2b3_00001")
@@ -237,9 +202,6 @@ def test_episodes_of_a_sweep_say_their_trial(records, tmp_path, capsys):
     library = _library(tmp_path)
     _, head = library.news(0, 0)
     assert head["trials"] == ["grpo seed 0", "grpo seed 1"] and not head["problems"] and len(head["unfinished"]) == 1
-    curves = Curves([tmp_path / name for name in names])
-    curves.refresh()
-    assert [line["trial"] for line in curves.figures()[0]["lines"]] == ["grpo seed 0", "grpo seed 1"]
     (tmp_path / names[1]).rename(tmp_path / "\x1b[31m")
     assert main(["view", str(tmp_path), "--export", str(tmp_path / "x.html")]) == 0
     assert "note: \\x1b[31m/episodes/train-0.jsonl ends in 1 bytes" in capsys.readouterr().err
@@ -248,7 +210,7 @@ def test_episodes_of_a_sweep_say_their_trial(records, tmp_path, capsys):
     }
 
 
-def test_directories_name_their_logs(records, tmp_path):
+def test_directories_name_their_logs(records, tmp_path, monkeypatch):
     for name in ("one/trial_0/episodes/train-0.jsonl", "one/trial_0/episodes/report-0.jsonl", "two/games.jsonl"):
         EpisodeLog(tmp_path / name).write(records[:1])
     (tmp_path / "one/trial_0/result.jsonl").touch()
@@ -263,3 +225,5 @@ def test_directories_name_their_logs(records, tmp_path):
     assert labels("one") == ["trial_0/episodes/report-0.jsonl", "trial_0/episodes/train-0.jsonl"]
     assert labels("one/trial_0/checkpoint_000000") == ["episodes/report-0.jsonl", "episodes/train-0.jsonl"]
     assert labels("one/trial_0", "two")[-1] == "two/games.jsonl"
+    monkeypatch.chdir(tmp_path / "two")
+    assert sources_of(["games.jsonl", "failures.jsonl"])[0].label == "games.jsonl"

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rllib_lmgame.algorithms.cluster import memory
-from rllib_lmgame.algorithms.cluster.threads import is_small
-from rllib_lmgame.base.numerics import computed_in, has_bfloat16_units
+from rllib_lmgame.base.numerics import computed_in
 from rllib_lmgame.inference.weights import PART_BYTES
 from rllib_lmgame.learners.microbatch import AUTOCAST_WIDTH, MOST_TOKENS, Room, default_tokens, kept_per_token
 from rllib_lmgame.learners.options import EMAReference, divides_weights, half_precision, offloaded
@@ -107,6 +106,8 @@ def footprint(config: Any, microbatch: int | None = None) -> Footprint:
     tokens = {policy: microbatch_tokens(config, policy, shape, microbatch) for policy, shape in trained.items()}
     holders = {_base(config, policy): policy for policy in trained}.values()
     learners = [_learner(config, policy, shape, tokens[policy], policy in holders) for policy, shape in trained.items()]
+    if away := sum(each.parts.get(AWAY, 0.0) for each in learners):  # Page-locked in one block: a power of two.
+        learners[0].parts[AWAY] += 2.0 ** math.ceil(math.log2(max(1.0, away))) - away
     learners += [average for policy, shape in trained.items() for average in _averages(config, policy, shape)]
     others = [Processes("algorithm", 1, memory.MAIN_PROCESS_MIB, {})]
     if config.num_env_runners:
@@ -135,15 +136,6 @@ def footprint(config: Any, microbatch: int | None = None) -> Footprint:
 def _member_mib(config: Any, policy: str, shape: memory.ModelShape) -> float:
     adapters = adapters_of(config, policy, shape)
     return weights_mib(shape, _learner_width(config, policy)) if adapters is None else adapters * 4 / memory.MIB
-
-
-def dtype_words(config: Any) -> list[str]:
-    """What learners and engines of models that are not small compute in on processors, in words."""
-    lacks = "" if has_bfloat16_units() else " (this processor has no units for bfloat16)"
-    learner = {f"{computing_dtype(config, policy)} in each learner{lacks}" for policy in config.trained_policies()}
-    numerics = {engine_numerics(config, policy)[0] for policy in config.language_model_policies()}
-    engine = [f"{dtype} in each engine{lacks}" for dtype in sorted(numerics)] * (not config.run.inference.on_gpu)
-    return [] if is_small(config) else sorted(learner) * (not config.num_gpus_per_learner) + engine
 
 
 def weights_mib(shape: memory.ModelShape, width: int) -> float:
@@ -238,9 +230,9 @@ def _learner(config: Any, policy: str, shape: memory.ModelShape, microbatch: int
         parts[OFFLOADED] = parts.pop("optimizer")
     if offloaded(zero, "offload_param"):
         parts[OFFLOADED_WEIGHTS] = parts.pop("weights")
-    if config.run.training.offload_during_rollout:  # Page-locked, of which PyTorch takes a power of two.
+    if config.run.training.offload_during_rollout:
         away = (*STAYS, *["gradients"] * (zero.get("stage") == 3 and not offloaded(zero)))  # These have a buffer.
-        parts[AWAY] = 2.0 ** math.ceil(math.log2(max(1.0, sum(parts.get(part, 0.0) for part in away))))
+        parts[AWAY] = sum(parts.get(part, 0.0) for part in away)
     # Without one of its own it is the algorithm's.
     process = memory.LEARNER_PROCESS_MIB if config.num_learners else 0.0
     return Processes(f"{LEARNER} {policy}", max(1, config.num_learners), process, parts, config.num_gpus_per_learner)
@@ -314,8 +306,7 @@ def _averages(config: Any, policy: str, shape: memory.ModelShape) -> list[Proces
     update, adapters = config.get_config_for_module(policy).run.training, adapters_of(config, policy, shape)
     ema = update.kl is not None and isinstance(update.kl.reference, EMAReference)
     moving = ema and _learner_width(config, policy) == 2
-    divided = adapters is None and divides_weights(config.run.deepspeed)
-    count = max(1, config.num_learners) if divided else 1
+    count = max(1, config.num_learners) if adapters is None and divides_weights(config.run.deepspeed) else 1
     mib = (shape.parameters if adapters is None else adapters) * 4 / memory.MIB / count
     kept = {"averaged weights": update.ema_decay is not None, "moving reference": moving}
     return [Processes(f"{what} of {policy}", count, 0.0, {"weights": mib}) for what, there in kept.items() if there]
@@ -333,8 +324,7 @@ def engine_numerics(config: Any, policy: str) -> tuple[str, float | None]:
     """Numerics of a policy's engines, and MiB of each one's key-value cache; ``None``: none is set aside in advance."""
     options = config.run.engine_options
     dtype = options.dtype_on(options.on_gpu, lambda: getattr(memory.shape_of(config, policy), "parameters", 0))
-    reserves = options.engine.reserves_cache
-    return "bfloat16" if dtype == "auto" else dtype, options.cache_mib if reserves else None
+    return "bfloat16" if dtype == "auto" else dtype, options.cache_mib if options.engine.reserves_cache else None
 
 
 def sequences_at_once(config: Any) -> int:
@@ -364,8 +354,8 @@ def _engine(config: Any, shape: memory.ModelShape, engines: EngineSet) -> Proces
         parts["adapters"] = len(engines.adapters) * each * memory.BYTES[dtype] / memory.MIB
     if engines.is_opponent and config.language_model_of(engines.policy).lora is not None:
         parts[MERGING] = 2 * weights_mib(shape, _learner_width(config, engines.policy))
-    if config.run.training.offload_during_rollout:  # While a checkpoint is written.
-        parts[AWAY] = parts["weights"]
+    if config.run.training.offload_during_rollout:  # While a checkpoint is written; a power of two for each tensor.
+        parts[AWAY] = 2 * parts["weights"]
     return Processes(
         f"{ENGINE} {engines.key}", engines.count, options.engine.process_mib, parts, options.num_gpus_per_engine
     )

@@ -3,10 +3,9 @@
 Learner: weights, gradients and optimizer states as in Rajbhandari et al. 2020 (ZeRO), section 3.1. A parameter of ``b``
 bytes takes ``b`` for the weight, ``b`` for the gradient (4 with ZeRO, which sums in float32) and 8 for Adam's moments.
 If ``b`` is 2, a float32 master copy takes another 4. ZeRO stage 1 divides the optimizer states over the learners,
-stage 2 also the gradients, stage 3 also the weights. These come and go one part at a time, but for those that each
-learner loads whole (:data:`START`): weights beside adapters with ``modules_to_save``. An optimizer in
-host memory is more, as counted in DeepSpeed 0.19: masters (4), moments (8), gradients (4), and another copy of weights
-(``b``), or with stage 3 of gradients (4), of which the GPU then has none.
+stage 2 also the gradients, stage 3 also the weights, part by part but for those loaded whole (:data:`START`): beside
+adapters with ``modules_to_save``. An optimizer in host memory has masters (4), moments (8), gradients (4), and another
+copy of weights (``b``), or with stage 3 of gradients (4), of which the GPU then has none (counted in DeepSpeed 0.19).
 
 Activations: :func:`~rllib_lmgame.learners.microbatch.kept_per_token`.
 

@@ -30,7 +30,7 @@ def replies_by_vllm(directory: str, options: InferenceOptions) -> bool:
 
 def is_small(directory: str) -> bool:
     """Whether the model is one that a second thread makes no faster, as far as its files tell."""
-    return 0 < parameter_count(directory) < FEW_PARAMETERS
+    return Path(directory).is_dir() and parameter_count(directory) < FEW_PARAMETERS
 
 
 def with_threads(options: InferenceOptions, directory: str, models: int) -> InferenceOptions:

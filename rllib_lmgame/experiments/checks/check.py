@@ -126,8 +126,7 @@ def _check_mutations(spec: ExperimentSpec, algorithm: ResolvedAlgorithm) -> None
 
 def _check_evaluated(spec: ExperimentSpec, config: Any) -> None:
     stage = config.run.supervised_stage
-    validates = stage is not None and stage.stop_at is not None
-    measured = ("evaluation/env_runners/",) if validates else ()
+    measured = ("evaluation/env_runners/",) if stage is not None and stage.stop_at is not None else ()
     for key, name in named_metrics(spec).items() if not config.evaluation_interval else ():
         if name.startswith("evaluation/") and not name.startswith(measured):
             raise ConfigError(key, f"{name} is never measured: set config.evaluation_interval")

@@ -70,8 +70,7 @@ def check_data(config: Any, chat_of: Callable[[str], Any]) -> None:
 
 def data_of(config: Any) -> str:
     """What is read and chosen of it, in words: the same for configurations that learn from the same."""
-    chosen = ("data", *OF_DATA)
-    return repr([[getattr(options, name, options) for name in chosen] for _, options in _learnt(config)])
+    return repr([[getattr(options, name, options) for name in ("data", *OF_DATA)] for _, options in _learnt(config)])
 
 
 def _check_sessions(episodes: Sequence[Any], config: Any) -> None:

@@ -158,8 +158,7 @@ def _parameters(config: Any, policy: str, shape: memory.ModelShape) -> int:
     if not config.run.is_trained(policy):
         return shape.parameters
     options = config.language_model_of(policy)
-    separate = options.value_model == "separate"
-    return memory.trained_parameters(shape, separate, config.run.needs_critic(policy))
+    return memory.trained_parameters(shape, options.value_model == "separate", config.run.needs_critic(policy))
 
 
 def _cache_lines(config: Any, policy: str, shape: memory.ModelShape) -> list[str]:

@@ -218,10 +218,10 @@ def _card(
         names.append(f"{engines} engines" if engines > 1 else "an engine")
         each = "each " * (engines > 1)
         parts.append(f"engine {each}{share:.0%} of the card, at least {engine:.1f} GiB")
-    least = f"in all at least {learner + engines * engine:.1f} GiB"
+    least = max(learner, states + engines * engine) if sleeps else learner + engines * engine
     none = f"no card of {memory.CARDS_GIB[-1]} GB or less fits"
     fits = f"the smallest card that fits has {card} GB" if card else none
-    return f"{' and '.join(names)}: {', '.join(parts)}, {least}; {fits}", card
+    return f"{' and '.join(names)}: {', '.join(parts)}, in all at least {least:.1f} GiB; {fits}", card
 
 
 def _one_context(config: Any) -> float:

@@ -50,10 +50,7 @@ def running_cluster(checked: Sequence[CheckedExperiment], options: RunOptions) -
         yield
         return
     os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "1" if options.verbosity else "0")
-    common: dict[str, Any] = {
-        "log_to_driver": options.verbosity > 0,
-        "logging_level": quieten_ray(options.verbosity),
-    }
+    common: dict[str, Any] = {"log_to_driver": options.verbosity > 0, "logging_level": quieten_ray(options.verbosity)}
     if variables := env_vars(checked):
         common["runtime_env"] = {"env_vars": variables}
     try:

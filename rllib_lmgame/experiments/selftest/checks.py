@@ -161,7 +161,7 @@ def judged(results: Sequence[dict[str, Any]], gpus: bool, model: str | None, pea
         Measured("push", number(result["timers"], "weight_sync_s"), "s"),
         Measured("iteration", number(result, "time_this_iter_s"), "s"),
     ]
-    if peaks is not None and len(learners[-1]) == 1:
+    if peaks is not None and (gpus or exact) and len(learners[-1]) == 1:  # Peaks of a CPU are float32's.
         flops = (6 * trained + 4 * frozen) * number(last, "num_computed_tokens")
         steps = number(result["env_runners"], "turns_per_episode") * number(result["env_runners"], "tokens_per_turn")
         limit = flops / peaks.flops + steps * (trained + frozen) * (2 if gpus else 4) / peaks.bytes_per_s
@@ -217,8 +217,7 @@ CHECKS = (  # In the order of what settles most, should somebody have minutes on
         "PPO by DeepSpeed (ZeRO 2) with the optimizer on the host, weights too while games are played",
         {"deepspeed": {"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}}}},
         packages=("vllm", "deepspeed"),
-        on_gpus=_BF16
-        | {"inference": {"sleep_during_update": True}, "training": {"offload_during_rollout": True}},
+        on_gpus=_BF16 | {"inference": {"sleep_during_update": True}, "training": {"offload_during_rollout": True}},
     ),
     Check("training", "PPO, weights through the object store: gap and speeds", on_cpu="PPO: gap and speeds"),
     Check(

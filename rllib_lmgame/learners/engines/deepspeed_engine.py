@@ -236,7 +236,7 @@ class DeepSpeedEngine(TorchEngine):
         self._make_moments()
         about = {
             BASE: self._base(),
-            "step": next(float(state["step"]) for state in self._adam.state.values() if "step" in state),
+            "step": next((float(state["step"]) for state in self._adam.state.values() if "step" in state), 0.0),
             "scaler": {name: value for name, value in self._scaler().items() if isinstance(value, int | float)},
         }
         shares = (

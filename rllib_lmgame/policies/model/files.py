@@ -258,7 +258,9 @@ def parameter_count(directory: str) -> int:
     from transformers import AutoModelForCausalLM
 
     with suppress(Exception), torch.device("meta"):  # A configuration of others fails in many ways.
-        return sum(p.numel() for p in AutoModelForCausalLM.from_config(local_config(directory)).parameters())
+        # In its own numerics, which would for a moment be those of all threads.
+        model = AutoModelForCausalLM.from_config(local_config(directory), dtype=torch.get_default_dtype())
+        return sum(parameter.numel() for parameter in model.parameters())
     return 0
 
 

@@ -40,7 +40,7 @@ class SudokuOptions(TextGameOptions):
     """``env_config`` of Sudoku."""
 
     max_turns: int = option(20, "Replies per episode.", ge=1)
-    size: int = option(4, "Rows and columns.", choices=(4, 9))
+    size: int = option(4, "Rows and columns: 4 or 9.", choices=(4, 9))
     empty: int = option(6, "Cells that are to be filled.", ge=1, le=81)
     unique: bool = option(
         True,
@@ -63,7 +63,7 @@ class Sudoku(TextGame):
         2601.21754), whose grids may have several solutions.
     Levels: a random solved grid of which cells are emptied in random order. With ``unique`` a cell that would give the
         grid a second solution keeps its number, and a grid with too many of these is drawn anew. Of random 4x4 grids
-        with six empty cells 5 in 100 have several solutions.
+        with six empty cells 4 in 100 have several solutions.
     Solver: backtracking. The expert fills the cell with the fewest possible numbers first.
     """
 
