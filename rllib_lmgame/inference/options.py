@@ -90,8 +90,7 @@ class VLLM(Engine):
 
     def returns_routes(self, options: InferenceOptions) -> bool:
         """Its present runner does, of what its prefix cache holds, if one worker has all layers."""
-        present = "VLLM_USE_V2_MODEL_RUNNER" not in self.variables(options)
-        return present and options.enable_prefix_caching and not options.over_nodes
+        return options.schedules_ahead and options.enable_prefix_caching and not options.over_nodes
 
     def variables(self, options: InferenceOptions) -> dict[str, str]:
         values = super().variables(options) | {

@@ -30,9 +30,10 @@ from rllib_lmgame.telemetry.trial_names import directory_names
 from rllib_lmgame.viewer.forms import episode_of, join_tokens, row_of, words_of
 
 MOST_PROBLEMS = 50
+LONGEST_LINE = 2**26
+"""Bytes of a line; longer ones are passed over."""
 MOST_ROWS = 20_000
 """Rows that travel at once."""
-_MOST_STANDINGS = 2**26
 _END = 64
 """Bytes by which what was read of a file is known again."""
 _AT_ONCE = 256
@@ -234,7 +235,15 @@ class Library:
     def _lines(self, source: Source, file: Any) -> Iterator[tuple[int, int, Any]]:
         if not source.goes_on(file):
             return  # Written anew since the call began: the next one sees it.
-        while (line := file.readline()).endswith(b"\n"):
+        while line := file.readline(LONGEST_LINE):
+            if not line.endswith(b"\n"):
+                if len(line) < LONGEST_LINE:
+                    return
+                while line and not line.endswith(b"\n"):
+                    line = file.readline(LONGEST_LINE)
+                source.read, source.lines, source.end = file.tell(), source.lines + 1, line[-_END:]
+                self._tell(f"{source.label}, line {source.lines}: passed over, it has more than {LONGEST_LINE:,} bytes")
+                continue
             start, source.read, source.lines = source.read, source.read + len(line), source.lines + 1
             source.end = line[-_END:]
             if line.strip():
@@ -286,7 +295,7 @@ class Library:
         found = {}
         for place in {source.path.parent: None for source in self.sources}:
             try:
-                for table in read_mapping(place / STANDINGS_FILE, _MOST_STANDINGS)["standings"]:
+                for table in read_mapping(place / STANDINGS_FILE, LONGEST_LINE)["standings"]:
                     found[str(table["game"])] = table["by"] == "wins"
             except (OSError, ValueError, LookupError, TypeError):  # There are none, or somebody else's.
                 continue

@@ -15,6 +15,7 @@ import pytest
 import torch
 from safetensors.numpy import save_file
 
+from rllib_lmgame.algorithms.cluster.memory import model_shape
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.algorithms.validation import check_on_hub, check_teacher
 from rllib_lmgame.base.errors import ConfigError
@@ -25,6 +26,7 @@ from rllib_lmgame.policies.model.files import (
     code_problem,
     fetched,
     load_tokenizer,
+    local_config,
     model_directory,
     model_problem,
     parameter_count,
@@ -342,3 +344,16 @@ def test_counting_parameters_changes_no_numerics_of_other_threads(folder: Path, 
     config.write_text(json.dumps(json.loads(config.read_text()) | {"dtype": "bfloat16"}))
     monkeypatch.setattr(torch, "set_default_dtype", seen.append)
     assert parameter_count(str(folder)) == before > 0 and {*seen} <= {torch.float32}
+
+
+def test_to_count_weights_no_code_of_a_model_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Transformers would ask on the terminal whether the code may run."""
+    about = {"model_type": "clip_text_model", "auto_map": {"AutoModelForCausalLM": "own.Own"}}
+    (tmp_path / "config.json").write_text(json.dumps(about))
+    (tmp_path / "own.py").write_text("")
+    asked: list[str] = []
+    monkeypatch.setattr("builtins.input", lambda question="": asked.append(question) or "n")
+    assert parameter_count(str(tmp_path)) == 0 and not asked
+    with pytest.raises(ValueError, match="trust_remote_code"):
+        model_shape(local_config(str(tmp_path)))
+    assert not asked

@@ -172,6 +172,15 @@ def test_texts_are_searched(records, tmp_path):
     assert Library([]).search("x") == []
 
 
+def test_what_is_too_long_is_passed_over(records, tmp_path, monkeypatch):
+    monkeypatch.setattr("rllib_lmgame.viewer.library.LONGEST_LINE", 40_000)
+    path = tmp_path / "x.jsonl"
+    EpisodeLog(path).write([records[0], {"filling": "x" * 100_000}, records[1]])
+    library = _library(tmp_path)
+    assert len(library.rows) == 2 and library.episode(1)["id"] == records[1]["episode_id"]
+    assert library.problems == ["x.jsonl, line 2: passed over, it has more than 40,000 bytes"]
+
+
 def test_a_page_is_exported(records, tmp_path, capsys):
     EpisodeLog(tmp_path / "x.jsonl").write(records)
     assert main(["view", str(tmp_path / "x.jsonl"), "--export", str(tmp_path / "x.html")]) == 0

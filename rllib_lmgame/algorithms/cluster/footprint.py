@@ -192,13 +192,13 @@ def _base(config: Any, policy: str) -> str:
 
 
 def _learner(config: Any, policy: str, shape: memory.ModelShape, microbatch: int, holds_base: bool) -> Processes:
+    from rllib_lmgame.policies.model.adapters import as_begun  # Loads much.
+
     own = config.get_config_for_module(policy)
     options, update = config.language_model_of(policy), own.run.training
     separate = options.value_model == "separate"
     critic = config.run.needs_critic(policy)
     adapters = adapters_of(config, policy, shape)
-    from rllib_lmgame.policies.model.adapters import as_begun  # Loads much.
-
     zero = _zero(config, memory.trained_parameters(shape, separate, critic, adapters))
     parts = memory.learner_mib(
         shape,

@@ -24,7 +24,7 @@ from typing import Any
 from rllib_lmgame.inference.options import CPU_KV_CACHE_MIB
 from rllib_lmgame.learners.microbatch import AUTOCAST_WIDTH, MOST_TOKENS, Layer, kept_per_token, layer_of, number_of
 from rllib_lmgame.learners.options import offloaded
-from rllib_lmgame.policies.model.files import model_directory
+from rllib_lmgame.policies.model.files import meta_model, model_directory
 from rllib_lmgame.policies.model.tiny import check_shape, tiny_config
 from rllib_lmgame.policies.options import TINY_MODEL, LoraOptions
 
@@ -102,11 +102,7 @@ def published(size: str) -> ModelShape:
 
 def model_shape(config: Any, origin: str = "configuration") -> ModelShape:
     """Shape of a ``transformers`` model, counted on the meta device: no memory, no download of weights."""
-    import torch
-    from transformers import AutoModelForCausalLM
-
-    with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config)
+    model = meta_model(config)
     text = config.get_text_config()
     heads = number_of(text, "num_attention_heads")
     hidden = number_of(text, "hidden_size")

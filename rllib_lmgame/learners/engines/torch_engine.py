@@ -34,6 +34,7 @@ KIND = "kind"
 PART = "part"
 """Key of a parameter group: the part it belongs to."""
 OPTIONS = ("weight_decay", "betas")
+"""Of a parameter group, what a checkpoint does not bring back."""
 
 
 class GuardedOptimizer(torch.optim.Optimizer):

@@ -252,15 +252,21 @@ def local_config(directory: str) -> Any | None:
     return read_config(directory)[0]
 
 
-def parameter_count(directory: str) -> int:
-    """Weights of a model by its configuration on this machine, tied ones once; 0 if :func:`local_config` has none."""
+def meta_model(config: Any) -> Any:
+    """The model of a configuration on the meta device: no memory, no download, and no code that comes with it."""
     import torch
     from transformers import AutoModelForCausalLM
 
-    with suppress(Exception), torch.device("meta"):  # A configuration of others fails in many ways.
+    with torch.device("meta"):
         # In its own numerics, which would for a moment be those of all threads.
-        model = AutoModelForCausalLM.from_config(local_config(directory), dtype=torch.get_default_dtype())
-        return sum(parameter.numel() for parameter in model.parameters())
+        dtype = torch.get_default_dtype()
+        return AutoModelForCausalLM.from_config(config, dtype=dtype, trust_remote_code=False)
+
+
+def parameter_count(directory: str) -> int:
+    """Weights of a model by its configuration on this machine, tied ones once; 0 if :func:`local_config` has none."""
+    with suppress(Exception):  # A configuration of others fails in many ways.
+        return sum(parameter.numel() for parameter in meta_model(local_config(directory)).parameters())
     return 0
 
 
