@@ -128,6 +128,8 @@ class Telling(FakeCore):
         super().load(state)
 
     def step(self) -> Any:
+        if self.loaded < 3 and any(len(said) == 4000 for said in self.said.values()):
+            return []  # Nobody ends before the last load, however late it comes.
         for name in self.running:
             self.said.setdefault(name, []).append(self.loaded)
         done = super().step()
