@@ -87,7 +87,7 @@ def _row(cls: Any, module: str, family: str, variant: Variant) -> dict[str, Any]
         row["extra"] = cls.extra
     if variant.defaults:
         row["defaults"] = dict(variant.defaults)
-    return row
+    return row | {"options": list(declared(cls.Options))}
 
 
 def _has_solver(cls: Any) -> bool:

@@ -106,6 +106,8 @@ def _of_option(each: Option, search: bool) -> Schema:
     if search:
         forms.append(SEARCH_SPACE)
     doc, default = str(each.says.get("doc", "")), each.default
+    if each.parts is not None:
+        doc += f" One of {each.parts.listed()}."
     said = {} if default is REQUIRED else {"default": as_data(default, given_only=False)}
     return {"description": doc, **one_of(forms), **said}
 

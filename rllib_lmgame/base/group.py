@@ -66,6 +66,13 @@ class Holds(NamedTuple):
     group: type
     form: str = ""
 
+    def checked(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Values of some of a group's options. Raises: ConfigError: for keys that it does not have."""
+        known = declared(self.group)
+        if wrong := [unknown_key(key, known, "") for key in values if key not in known]:
+            raise ConfigError.together(wrong)
+        return values
+
 
 NAMED, LISTED = "named", "listed"
 """Forms of :class:`Holds`: name -> group, and a list of groups, each of which may be its first option alone."""
@@ -432,6 +439,8 @@ def _limited(schema: Any, says: Mapping[str, Any]) -> Any:
             schema[part] = _limited(inner, {} if kind == "list" and inner["type"] == "list" else says)
     if kind in ("list", "tuple", "dict"):
         schema["strict"] = False
+        if kind == "dict" and (holds := says.get("holds")) and not holds.form:
+            schema = core_schema.no_info_after_validator_function(holds.checked, schema)
     elif fitting := [each for each in says.get("choices") or () if type(each).__name__ == kind]:
         schema = core_schema.literal_schema(fitting)
     elif kind in ("int", "float"):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import types
 import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Annotated, Any
 
 from pydantic_core import ValidationError, core_schema
@@ -24,7 +26,8 @@ class Registry:
 
     Attributes:
         key, what: For errors.
-        own: Name -> import path (or the part itself).
+        parts: Name -> import path (or the part itself); or modules of this package: their classes that derive from
+            ``base`` and have a name, which is the default of their ``type``. The first stands for one without a type.
         of_function: Import path of the group for a function; ``None``: parts are no groups.
         takes: What a function takes, for errors.
         base: Import path of what classes of parts that are groups derive from.
@@ -32,7 +35,7 @@ class Registry:
 
     key: str
     what: str
-    own: Mapping[str, Any]
+    parts: Mapping[str, Any] | tuple[str, ...]
     of_function: str | None = None
     takes: str = ""
     base: str = "rllib_lmgame.base.group:Group"
@@ -41,6 +44,16 @@ class Registry:
     def of(cls, key: str, what: str, *groups: type) -> Registry:
         """Groups by the defaults of their ``type``."""
         return cls(key, what, {declared(each)["type"].default: each for each in groups})
+
+    @cached_property
+    def own(self) -> Mapping[str, Any]:
+        """Name -> this package's part, or its import path."""
+        if isinstance(self.parts, Mapping):
+            return self.parts
+        base = import_path(self.base, self.key)
+        found = [each for name in self.parts for each in vars(importlib.import_module(f"rllib_lmgame.{name}")).values()]
+        groups = [each for each in found if isinstance(each, type) and issubclass(each, base)]
+        return {name: each for each in groups if (name := declared(each)["type"].default)}
 
     @property
     def classes(self) -> Iterator[Any]:
@@ -238,24 +251,15 @@ def _in(module: str, **classes: str) -> dict[str, str]:
 ESTIMATORS = Registry(
     "training.advantage_estimator",
     "advantage estimator",
-    {
-        **_in("learners.advantages.base", gae="GAE", turn_gae="TurnGAE", bilevel_gae="BilevelGAE"),
-        **_in("learners.advantages.without_critic", grpo="GRPO", dr_grpo="DrGRPO", rloo="RLOO", max_rl="MaxRL"),
-        **_in("learners.advantages.without_critic", gigpo="GiGPO", reinforce="Reinforce", reinforce_pp="ReinforcePP"),
-        **_in("learners.advantages.without_critic", rae="RoleBaseline"),
-    },
+    ("learners.advantages.base", "learners.advantages.without_critic"),
     of_function="rllib_lmgame.learners.advantages.base:FunctionEstimator",
     takes="an estimator takes one argument, an AdvantageInputs (rllib_lmgame.learners.advantages.base)",
     base="rllib_lmgame.learners.advantages.base:Estimator",
 )
-
-
 POLICY_LOSSES = Registry(
     "training.policy_loss",
     "policy loss",
-    _in(
-        "learners.losses.policy", clip="Clip", cispo="CISPO", gspo="GSPO", gspo_trajectory="GSPOTrajectory", dppo="DPPO"
-    ),
+    ("learners.losses.policy",),
     of_function="rllib_lmgame.learners.losses.policy:FunctionLoss",
     takes="a policy loss takes one argument, PolicyTerms (rllib_lmgame.learners.losses.policy)",
     base="rllib_lmgame.learners.losses.policy:PolicyLoss",
@@ -263,39 +267,29 @@ POLICY_LOSSES = Registry(
 AGGREGATIONS = Registry(
     "training.aggregation",
     "aggregation",
-    _in(
-        "learners.losses.policy", token_mean="TokenMean", sequence_mean="SequenceMean", constant_length="ConstantLength"
-    ),
+    ("learners.losses.policy",),
     base="rllib_lmgame.learners.losses.policy:Aggregation",
 )
 PREFERENCE_LOSSES = Registry(
     "dpo.loss",
     "preference loss",
-    _in("learners.losses.preferences", sigmoid="Sigmoid", ipo="IPO", hinge="Hinge", simpo="SimPO", kto="KTO"),
+    ("learners.losses.preferences",),
     base="rllib_lmgame.learners.losses.preferences:PreferenceLoss",
 )
-ENGINES = Registry(
-    "inference.engine",
-    "engine",
-    _in("inference.options", vllm="VLLM", transformers="Transformers", server="Server"),
-    base="rllib_lmgame.inference.options:Engine",
-)
+ENGINES = Registry("inference.engine", "engine", ("inference.options",), base="rllib_lmgame.inference.options:Engine")
 REPLY_FORMATS = Registry(
     "config.language_model.reply_format",
     "reply format",
-    {
-        **_in("policies.chat.reply_formats", tags="Tags", boxed="Boxed", whole="Whole", react="React"),
-        **_in("policies.chat.tool_calls", function_calling="FunctionCalling"),
-        **_in("policies.chat.reply_formats", fence="Fence"),
-    },
+    ("policies.chat.reply_formats", "policies.chat.tool_calls"),
     base="rllib_lmgame.policies.chat.reply_formats:ReplyFormat",
 )
 MATCHMAKERS = Registry(
     "config.league.matchmaking",
     "matchmaker",
-    _in("league.matchmaking", pfsp_var="PFSPVar", pfsp_hard="PFSPHard", uniform="Uniform", latest="Latest"),
+    ("league.matchmaking",),
     of_function="rllib_lmgame.league.matchmaking:FunctionMatchmaker",
     takes="a matchmaker takes one argument, the standings against all members",
+    base="rllib_lmgame.league.matchmaking:Matchmaker",
 )
 MEASURES = Registry(
     "config.evaluation_config.measures",

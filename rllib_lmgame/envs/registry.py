@@ -66,6 +66,7 @@ class GameSpec:
         extra: Extra of this package that installs what the game needs, or ``None``.
         solver: Whether ``expert_action`` gives an answer.
         defaults: ``env_config`` values that make a variant.
+        options: Keys of ``env_config``; none where they are not known before the game is imported.
         family: Title below which it is listed.
         own: It is part of this package, as the index says: its calls need no watch (unless the game says that they take
             long), and a stranger's file may name it.
@@ -82,6 +83,7 @@ class GameSpec:
     extra: str | None = None
     solver: bool = False
     defaults: Mapping[str, Any] = field(default_factory=dict)
+    options: tuple[str, ...] = ()
     family: str = "Games of other packages"
     own: bool = False
 

@@ -176,7 +176,7 @@ def _run_one(experiment: CheckedExperiment, options: RunOptions, since: float) -
     else:
         save_settings(spec)
         restored = settings.restore and find_checkpoint(settings.restore)
-    every, checkpoints = tune.ResumeConfig.ResumeType.RESUME, values_of(spec.checkpoint)
+    every, checkpoints = tune.ResumeConfig.ResumeType.RESUME, values_of(spec.options.checkpoint_config)
     config = to_tune(with_paths_of_here(spec.config, experiment.algorithm.entry))
     if checkpoints.pop("asynchronous") and experiment.algorithm.own:
         config[EVERY] = checkpoints.pop("checkpoint_frequency")
@@ -192,7 +192,7 @@ def _run_one(experiment: CheckedExperiment, options: RunOptions, since: float) -
         time_budget_s=settings.time_budget_s,
         scheduler=make_scheduler(settings.scheduler, wrap=lambda cls: watched(cls, resumption and resumption.take)),
         search_alg=make_searcher(spec),
-        max_concurrent_trials=spec.search.max_concurrent_trials if spec.search.type else None,
+        max_concurrent_trials=spec.options.search.max_concurrent_trials if spec.options.search.type else None,
         checkpoint_config=tune.CheckpointConfig(**checkpoints),
         max_failures=settings.max_failures,
         callbacks=[*([resumption] if resumption else []), names, *_callbacks(experiment, options, since)],

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rllib_lmgame.base.errors import ConfigError, nearest
-from rllib_lmgame.base.group import REQUIRED, Group, Holds, build, option, unknown_key
+from rllib_lmgame.base.group import REQUIRED, Group, build, option, unknown_key
 from rllib_lmgame.base.registry import CALLBACKS, REPORTS
 from rllib_lmgame.base.text import shown
 from rllib_lmgame.config.algorithms import OWN, PPO
@@ -130,7 +130,7 @@ class ExperimentOptions(Group):
     env: str | None = option(None, "Environment; moved into `config.env`.")
     config: dict[str, Any] = option({}, "The algorithm's configuration; any value may be a search space.")
     stop: dict[str, float] = option({}, "Metric -> value; the trial ends when one is at least its value.", le=1e15)
-    checkpoint_config: dict[str, Any] = option({}, "What checkpoints are kept.", holds=Holds(CheckpointOptions))
+    checkpoint_config: CheckpointOptions = option(CheckpointOptions(), "What checkpoints are kept.")
     num_samples: int = option(
         1, "Times the search space is drawn from (grids are gone through each time).", ge=1, le=100_000
     )
@@ -143,7 +143,7 @@ class ExperimentOptions(Group):
         None,
         "Trial scheduler by name, or a mapping with `type`, `metric`, `mode` and its arguments.",
     )
-    search: dict[str, Any] = option({}, "How points of the search space are drawn.", holds=Holds(SearchOptions))
+    search: SearchOptions = option(SearchOptions(), "How points of the search space are drawn.")
     callbacks: list[Any] | None = option(
         None, f"Tune callbacks: {CALLBACKS.listed()}, or a mapping with that as `type` and its arguments."
     )
@@ -170,7 +170,7 @@ class ExperimentSpec:
 
     Attributes:
         source: Where the settings were written, keys relative to the experiment.
-        wrong: Keys that do not exist, which the checks refuse with all others.
+        wrong: Settings that were left out since they are wrong, which the checks refuse with all others.
         notices: For the user to read.
     """
 
@@ -185,41 +185,36 @@ class ExperimentSpec:
         """The algorithm's configuration, search spaces included."""
         return self.options.config
 
-    @property
-    def checkpoint(self) -> CheckpointOptions:
-        """The checked ``checkpoint_config`` section."""
-        return build(CheckpointOptions, self.options.checkpoint_config, "checkpoint_config")
-
-    @property
-    def search(self) -> SearchOptions:
-        """The checked ``search`` section."""
-        return build(SearchOptions, self.options.search, "search")
-
 
 def make_spec(name: str, settings: Mapping[str, Any], source: Source) -> ExperimentSpec:
     """Build one experiment from the mapping under its name; keys of ``source`` are relative to it.
 
-    Raises: ConfigError: with file and line, for a wrong type.
+    Raises: ConfigError: with file and line, if it names no algorithm: all that is wrong.
     """
     if not isinstance(settings, Mapping):
         expected = "expected the experiment's settings (`run:`, `env:`, `config:`, ...) below its name"
         raise ConfigError(name, expected, source.locate(""))
     plain = _plain(settings, source)
-    unknown = [key for key in plain if key not in ExperimentOptions.model_fields]
-    wrong = [_unknown(str(key), plain.get("run")) for key in unknown]
+    wrong = [_unknown(str(key), plain.get("run")) for key in plain if key not in ExperimentOptions.model_fields]
+    right = {key: value for key, value in plain.items() if key in ExperimentOptions.model_fields}
     try:
-        options = build(ExperimentOptions, {key: value for key, value in plain.items() if key not in unknown})
-        if options.env is not None:
-            options = _move_env(options, source)
-        spec = ExperimentSpec(name, options, source, wrong)
-        _ = (spec.checkpoint, spec.search)
-        for key, value in options.env_vars.items():
-            if not key or "=" in key or "\0" in f"{key}{value}":
-                raise ConfigError("env_vars", f"no environment holds {shown(f'{key}={value}')}")
+        options = build(ExperimentOptions, right)
     except ConfigError as error:
-        raise source.attach(ConfigError.together([*wrong, error])) from None
+        wrong += error.each
+        heads = {each.path.partition(".")[0].partition("[")[0] for each in wrong}
+        if "run" in heads:
+            raise source.attach(ConfigError.together(wrong)) from None
+        options = build(ExperimentOptions, {key: value for key, value in right.items() if key not in heads})
+    for key, value in options.env_vars.items():
+        if not key or "=" in key or "\0" in f"{key}{value}":
+            wrong.append(ConfigError("env_vars", f"no environment holds {shown(f'{key}={value}')}"))
+    if options.config.get("env", options.env) != options.env is not None:
+        wrong.append(ConfigError("config.env", f"is not the experiment's `env`, {options.env!r}; keep one"))
+    elif options.env is not None:
+        _move_place(source, "env", "config.env")
+        options = options.model_copy(update={"config": {**options.config, "env": options.env}, "env": None})
     check_name(name, source.locate(""))
-    return spec
+    return ExperimentSpec(name, options, source, wrong)
 
 
 def check_name(name: str, where: str | None = None) -> None:
@@ -271,10 +266,3 @@ def _plain(settings: Mapping[str, Any], source: Source) -> dict[str, Any]:
 def _move_place(source: Source, old: str, new: str) -> None:
     if old in source.places:
         source.places[new] = source.places[old]
-
-
-def _move_env(options: ExperimentOptions, source: Source) -> ExperimentOptions:
-    if options.config.get("env", options.env) != options.env:
-        raise ConfigError("config.env", f"is not the experiment's `env`, {options.env!r}; keep one")
-    _move_place(source, "env", "config.env")
-    return options.model_copy(update={"config": {**options.config, "env": options.env}, "env": None})

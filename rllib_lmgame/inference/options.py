@@ -149,7 +149,7 @@ class NGram(Group):
 class InferenceOptions(Group):
     """The ``inference`` section. The same keys serve CPU and GPU."""
 
-    engine: Annotated[Any, ENGINES] = option("vllm", f"Engine: {ENGINES.listed()}, with its own options.")
+    engine: Annotated[Any, ENGINES] = option("vllm", "Engine, with its own options.")
     num_engines: int = option(1, "Engine replicas per trained language model.", ge=1, le=10_000)
     num_cpus_per_engine: float = option(1, "CPUs reserved per engine.", ge=0)
     num_gpus_per_engine: float = option(0, "GPUs reserved per engine: all that it is split over, if above 1.", ge=0)

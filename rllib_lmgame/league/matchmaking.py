@@ -71,6 +71,15 @@ class FunctionMatchmaker(Matchmaker):
         return import_path(self.type, KEY)(standings)
 
 
+class PFSPVar(Matchmaker):
+    """``x(1 - x)`` with the policy's win rate ``x``: members as strong as the policy."""
+
+    type: str = tag("pfsp_var", "Its name.")
+
+    def __call__(self, standings: Sequence[Standing], /) -> list[float]:
+        return [standing.win_rate * (1 - standing.win_rate) for standing in standings]
+
+
 class Uniform(Matchmaker):
     """All members equally."""
 
@@ -97,15 +106,6 @@ class PFSPHard(Matchmaker):
 
     def __call__(self, standings: Sequence[Standing], /) -> list[float]:
         return [(1 - standing.win_rate) ** self.power for standing in standings]
-
-
-class PFSPVar(Matchmaker):
-    """``x(1 - x)`` with the policy's win rate ``x``: members as strong as the policy."""
-
-    type: str = tag("pfsp_var", "Its name.")
-
-    def __call__(self, standings: Sequence[Standing], /) -> list[float]:
-        return [standing.win_rate * (1 - standing.win_rate) for standing in standings]
 
 
 def forgotten(standings: Sequence[Standing], below: float) -> list[Standing]:

@@ -30,7 +30,7 @@ class LeagueOptions(Group):
     All policies have as many matches.
     """
 
-    matchmaking: Annotated[Any, MATCHMAKERS] = option("pfsp_var", f"Matchmaker: {MATCHMAKERS.listed()}.")
+    matchmaking: Annotated[Any, MATCHMAKERS] = option("pfsp_var", "How the members to meet are drawn.")
     self_play_share: float = option(0.35, "Share of the matches of a policy against itself.", ge=0, le=1)
     forgotten: ForgottenOptions | None = option(
         ForgottenOptions(), "Matches against members no longer beaten; null: none."

@@ -152,9 +152,7 @@ class TrainingOptions(Group):
         "only. null: `none` if the estimator has an own scale, else `batch`.",
         choices=("batch", GROUP, "game", "role", "center_role", "none"),
     )
-    policy_loss: Annotated[Any, POLICY_LOSSES] = option(
-        "clip", f"Policy loss: {POLICY_LOSSES.listed()}; with its options."
-    )
+    policy_loss: Annotated[Any, POLICY_LOSSES] = option("clip", "Policy loss, with its own options.")
     aggregation: Annotated[Any, AGGREGATIONS] = option(
         "token_mean", "How the policy loss of a minibatch is averaged; the value loss is a mean over tokens."
     )

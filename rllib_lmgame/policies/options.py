@@ -113,7 +113,7 @@ class LanguageModelOptions(Group):
     chat_template_kwargs: dict[str, Any] = option(
         {}, "Arguments of the template: `{enable_thinking: false}`.", stranger=True
     )
-    reply_format: Annotated[Any, REPLY_FORMATS] = option("tags", f"Form of a reply: {REPLY_FORMATS.listed()}.")
+    reply_format: Annotated[Any, REPLY_FORMATS] = option("tags", "Form of a reply, with its own options.")
     answer_tag: str | list[str] = option(
         "answer",
         "Tag the action stands in; of a list one, and the game is told which: the action keeps its tags.",

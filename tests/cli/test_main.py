@@ -83,13 +83,14 @@ def test_the_command_itself_has_the_variables_of_the_file(file, monkeypatch):
 
 
 def test_all_wrong_keys_of_a_file_are_named_at_once(file, capsys):
-    text = GAME % "temperatur: 0.5" + "    training: {kll: 1}\n    evaluation_config: {foo: 3}\n"
-    file.write_text(text.replace("stop:", "stopp:") + "b: {run: LMGamePPO, nope: 1, stop: {rl_iteratoin: 1}}\n")
+    text = GAME % "temperatur: 0.5" + "    evaluation_config: {foo: 3}\n"
+    text += "    env_config: {splt: test}\n    language_model: {tiny: {vocab: 300}}\n  search: {sed: 1}\n"
+    file.write_text(text.replace("stop:", "stopp:") + "b: {run: LMGamePPO, stop: {rl_iteratoin: 1}}\n")
     assert main(["train", "file", str(file), "--dry-run"]) == 2
     places = [line.split(": ")[:2] for line in capsys.readouterr().err.removeprefix("error: ").splitlines()]
-    wrong = {4: "stopp", 7: "config.inference.temperatur", 8: "config.training.kll", 9: "config.evaluation_config.foo"}
-    expected = [*wrong.items(), (10, "nope"), (10, "stop.rl_iteratoin")]
-    assert sorted(map(tuple, places)) == sorted((f"{file}:{n}", key) for n, key in expected)
+    wrong = [(4, "stopp"), (7, "config.inference.temperatur"), (8, "config.evaluation_config.foo"), (11, "search.sed")]
+    wrong += [(9, "config.env_config.splt"), (10, "config.language_model.tiny.vocab"), (12, "stop.rl_iteratoin")]
+    assert sorted(map(tuple, places)) == sorted((f"{file}:{n}", key) for n, key in wrong)
 
 
 @pytest.mark.parametrize("name", ["n" * 300, "a/b", "a\udcff"])

@@ -1,5 +1,5 @@
 """Every tuned example is checked as `rllib example run ... --dry-run` checks it: keys, types, combinations, games,
-resources.
+resources. The nine that are no slow tests take 5 s.
 """
 
 from __future__ import annotations

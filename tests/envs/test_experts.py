@@ -1,4 +1,4 @@
-"""Experts reach the goal of every level, within the limits of the game and in replies it takes."""
+"""Experts reach the goal of every level, within the limits of the game and in replies it takes: 4 s for all games."""
 
 from __future__ import annotations
 

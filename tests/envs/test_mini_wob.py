@@ -1,4 +1,4 @@
-"""MiniWoB in a real browser: tasks done by their scripts, pages that hang, browsers that die, processes that end."""
+"""MiniWoB in a real browser: tasks done by scripts, pages that hang, browsers that die (7 s), processes that end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options that cannot be are refused by their key, with what is wrong; limits of single options are the schema's."""
+"""Options that cannot be are refused by their key, with what is wrong (4 s: all games); limits are the schema's."""
 
 from __future__ import annotations
 

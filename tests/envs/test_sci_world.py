@@ -1,4 +1,4 @@
-"""SciWorld: splits, scores, the simulator's own paths, and Java processes that end."""
+"""SciWorld: splits, scores, the simulator's own paths, and Java processes, which take seconds to start, that end."""
 
 from __future__ import annotations
 

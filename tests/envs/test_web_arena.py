@@ -1,4 +1,4 @@
-"""WebArena's tasks on small sites on loopback, in a real browser; what is refused, and how tasks are judged."""
+"""WebArena's tasks on small sites on loopback, in a real browser (7 s); what is refused, and how tasks are judged."""
 
 from __future__ import annotations
 

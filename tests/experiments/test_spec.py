@@ -37,9 +37,8 @@ def test_the_environment_moves_into_the_configuration():
         ("name: x", "name", "--experiment-name"),
         ("num_samples: '3'", "num_samples", "got the text '3'"),
         ("stop: {training_iteration: yes}", "stop.training_iteration", "valid number"),
-        ("checkpoint_config: {num_to_kep: 1}", "checkpoint_config.num_to_kep", "num_to_keep"),
         ("env_vars: {A=B: x}", "env_vars", "no environment holds"),
-        ("checkpoint_config: often", "checkpoint_config", "dictionary"),
+        ("checkpoint_config: often", "checkpoint_config", "mapping of options"),
     ],
 )
 def test_wrong_settings_are_named_with_their_line(line, key, words):

@@ -1,4 +1,4 @@
-"""Losses of action values and their gradients against plain loops in float64, on one learner and on two."""
+"""Losses of action values and their gradients against plain loops in float64 (4 s), on one learner and on two."""
 
 from __future__ import annotations
 

@@ -263,7 +263,7 @@ def test_bfloat16_weights_with_float32_masters_learn(
 ) -> None:
     """And can be saved, loaded and exported. Most steps are smaller than a bfloat16 weight of 0.2 can change.
 
-    With ZeRO gradients are summed in float32.
+    With ZeRO gradients are summed in float32. Takes 5 s: it takes many steps to learn.
     """
     from transformers import AutoModelForCausalLM
 

@@ -20,7 +20,7 @@ def test_it_plays_learns_and_pushes_without_ray() -> None:
     """Takes seconds: a process of its own, which is what a reader runs first."""
     done = subprocess.run([sys.executable, "-c", RUN, str(FILE)], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-2000:]
-    lines = done.stdout.splitlines()
-    assert len(lines) == 2 and all("logprob_diff" in line for line in lines)
+    lines = [line for line in done.stdout.splitlines() if "logprob_diff" in line]  # DeepSpeed may warn before them.
+    assert len(lines) == 2
     gaps = [float(line.split("logprob_diff ")[1].split()[0]) for line in lines]
     assert max(gaps) < 1e-4, "the engine plays with the weights that were pushed"

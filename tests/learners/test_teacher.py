@@ -1,4 +1,4 @@
-"""On-policy distillation: what a teacher's verdict makes of advantages, and that it is learnt from."""
+"""On-policy distillation: what a teacher's verdict makes of advantages, and that it is learnt from (4 s)."""
 
 from __future__ import annotations
 

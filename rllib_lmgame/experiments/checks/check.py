@@ -6,12 +6,15 @@ built and validated for every point of a grid and for samples of a random search
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from rllib_lmgame.base.errors import CheckpointError, ConfigError, MissingDependencyError, nearest
+from rllib_lmgame.base.group import unknown_key
 from rllib_lmgame.base.storage import expanded, is_uri
 from rllib_lmgame.config.algorithms import OWN, AlgorithmEntry
 from rllib_lmgame.config.run import read
@@ -19,6 +22,7 @@ from rllib_lmgame.experiments.checks.algorithms import ResolvedAlgorithm, check_
 from rllib_lmgame.experiments.search.schedulers import check_scheduler, make_searcher, split_scheduler
 from rllib_lmgame.experiments.search.spaces import (
     MUTATIONS,
+    SEARCH_KEYS,
     check_search_space,
     find_search_spaces,
     grid_size,
@@ -79,33 +83,34 @@ def _wrong_in(spec: ExperimentSpec, trust: bool) -> Iterator[ConfigError]:
             check()
         except ConfigError as error:
             yield error
+    rows = json.loads((Path(__file__).parents[2] / "envs" / "index.json").read_bytes()) if entry else ()
+    yield from _unknown_in_games(spec.config, {row["game_id"]: row["options"] for row in rows}, "config")
 
 
 def _check(spec: ExperimentSpec) -> CheckedExperiment:
     from rllib_lmgame.experiments.results.outcome import load_report
 
     num_trials = grid_size(spec.config) * spec.options.num_samples
-    check_scheduler(spec.options.scheduler, spec.checkpoint)
+    kept = spec.options.checkpoint_config
+    check_scheduler(spec.options.scheduler, kept)
     make_searcher(spec)
     to_tune(spec.config)
     check_callbacks(spec.options.callbacks)
     if spec.options.report is not None:
         load_report(spec.options.report)
     algorithm = resolve_algorithm(spec.options.run)
-    if spec.checkpoint.asynchronous and not algorithm.own:
-        raise ConfigError(
-            "checkpoint_config.asynchronous", f"{algorithm.name} writes its own checkpoints; leave it out"
-        )
-    if spec.checkpoint.asynchronous and not spec.checkpoint.checkpoint_at_end:
+    if kept.asynchronous and not algorithm.own:
+        own = f"{algorithm.name} writes its own checkpoints; leave it out"
+        raise ConfigError("checkpoint_config.asynchronous", own)
+    if kept.asynchronous and not kept.checkpoint_at_end:
         say = "must be true with asynchronous: Tune would not learn of a checkpoint that is written when the trial ends"
         raise ConfigError("checkpoint_config.checkpoint_at_end", say)
-    if spec.options.run not in OWN:  # Else it was done before.
-        _check_stop(spec, algorithm.entry)
+    _check_stop(spec, algorithm.entry)
     configs = [build_config(algorithm, point) for point in sample_points(spec.config)]
     _check_mutations(spec, algorithm)
     if algorithm.own:
         servers = {config.run.inference.engine.url for config in configs if config.run.inference.engine.outside}
-        at_once = spec.search.max_concurrent_trials if spec.search.type else None
+        at_once = spec.options.search.max_concurrent_trials if spec.options.search.type else None
         if servers and len(servers) < num_trials and at_once != 1:
             raise ConfigError("config.inference.engine.url", f"a server has the weights of one trial, not {num_trials}")
         for config in configs:
@@ -134,10 +139,10 @@ def _check_evaluated(spec: ExperimentSpec, config: Any) -> None:
 
 def named_metrics(spec: ExperimentSpec) -> dict[str, str]:
     """Key -> the metric that it names."""
-    kept, metric = spec.checkpoint.checkpoint_score_attribute, split_scheduler(spec.options.scheduler)[1].get("metric")
+    metric = split_scheduler(spec.options.scheduler)[1].get("metric")
     named = {f"stop.{metric}": metric for metric in spec.options.stop} | {
         "scheduler.metric": metric,
-        "checkpoint_config.checkpoint_score_attribute": kept,
+        "checkpoint_config.checkpoint_score_attribute": spec.options.checkpoint_config.checkpoint_score_attribute,
         "config.evaluation_config.best": (spec.config.get("evaluation_config") or {}).get("best"),
     }
     return {key: name for key, name in named.items() if isinstance(name, str)}
@@ -181,6 +186,18 @@ def _check_config(spec: ExperimentSpec, entry: AlgorithmEntry | None) -> None:
         _check_model(s.language_model, point.get("language_model") or {}, "config.language_model")
         for name, player in s.policies.items():
             _check_model(s.model_of(name), player.language_model, f"config.policies.{name}.language_model")
+
+
+def _unknown_in_games(config: Any, known: Mapping[str, Sequence[str]], place: str) -> Iterator[ConfigError]:
+    """Keys that this package's games do not have, in ``env_config`` of training and of evaluation."""
+    if not isinstance(config, Mapping):
+        return
+    own, game, games = config.get("env_config"), known.get(str(config.get("env"))), config.get("games")
+    if game is not None and isinstance(own, Mapping) and not own.keys() & SEARCH_KEYS:
+        yield from (unknown_key(key, game, f"{place}.env_config") for key in own if key not in game)
+    for number, each in enumerate(games if isinstance(games, list) else ()):
+        yield from _unknown_in_games(each, known, f"{place}.games[{number}]")
+    yield from _unknown_in_games(config.get("evaluation_config"), known, f"{place}.evaluation_config")
 
 
 def _check_model(options: LanguageModelOptions, written: Collection[str], key: str) -> None:

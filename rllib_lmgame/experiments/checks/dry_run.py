@@ -57,7 +57,7 @@ def dry_run_lines(experiment: CheckedExperiment) -> list[str]:
         *_yaml(
             {
                 "stop": {key: int(n) if float(n).is_integer() else n for key, n in spec.options.stop.items()},
-                "checkpoint_config": as_mapping(spec.checkpoint),
+                "checkpoint_config": as_mapping(spec.options.checkpoint_config),
                 "results": experiment_directory(spec),
             }
         ),

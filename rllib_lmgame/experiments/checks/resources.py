@@ -57,7 +57,7 @@ def trials_at_once(experiment: CheckedExperiment, node: Mapping[str, float]) -> 
     """Trials that run at the same time on one node with these resources and nothing else to do."""
     asked = {kind: amount for kind, amount in request_of(experiment).required_resources.items() if amount > 0}
     fitting = [int(node.get(kind, 0) / amount + _ROUNDING) for kind, amount in asked.items()]
-    most = experiment.spec.search.max_concurrent_trials or experiment.num_trials
+    most = experiment.spec.options.search.max_concurrent_trials or experiment.num_trials
     return max(1, min(experiment.num_trials, most, *fitting))
 
 

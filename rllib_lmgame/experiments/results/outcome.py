@@ -165,7 +165,7 @@ def ranked_by(spec: ExperimentSpec, measured: Iterable[Mapping[str, float]]) -> 
     scheduler = spec.options.scheduler
     if isinstance(scheduler, Mapping) and isinstance(scheduler.get("metric"), str):
         return scheduler["metric"], str(scheduler.get("mode", "max"))
-    kept = spec.checkpoint
+    kept = spec.options.checkpoint_config
     if kept.checkpoint_score_attribute is not None:
         return kept.checkpoint_score_attribute, kept.checkpoint_score_order
     names = {name for numbers in measured for name in numbers}

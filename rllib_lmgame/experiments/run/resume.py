@@ -22,7 +22,7 @@ from ray.tune import Callback
 from rllib_lmgame.algorithms.checkpoints.manifest import iteration_of, manifest_problem
 from rllib_lmgame.algorithms.checkpoints.paths import is_checkpoint
 from rllib_lmgame.base.errors import CheckpointError
-from rllib_lmgame.base.group import values_of
+from rllib_lmgame.base.group import as_data, values_of
 from rllib_lmgame.base.json_files import first_difference, write_json_to
 from rllib_lmgame.base.lock import is_running
 from rllib_lmgame.base.storage import is_uri
@@ -109,7 +109,7 @@ def reached(stop: Mapping[str, Any], result: Mapping[str, Any]) -> bool:
 
 
 def _settings(options: ExperimentOptions) -> dict[str, Any]:
-    kept = {key: value for key, value in values_of(options).items() if key not in _MAY_CHANGE}
+    kept = {key: as_data(value) for key, value in values_of(options).items() if key not in _MAY_CHANGE}
     return json.loads(json.dumps(kept))
 
 

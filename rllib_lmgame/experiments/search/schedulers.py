@@ -109,7 +109,7 @@ def make_searcher(spec: ExperimentSpec) -> Any:
     from ray.tune.search import SEARCH_ALG_IMPORT
     from ray.tune.search.basic_variant import BasicVariantGenerator
 
-    search = spec.search
+    search = spec.options.search
     if search.type is None:
         return BasicVariantGenerator(max_concurrent=search.max_concurrent_trials or 0, random_state=search.seed)
     name, scheduler = split_scheduler(spec.options.scheduler)
