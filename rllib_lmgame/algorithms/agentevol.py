@@ -48,11 +48,11 @@ class LMGameAgentEvolConfig(LMGameConfig):
 
     def supervised(self, **options: Any) -> Self:
         """How is imitated, and the data from the start: :class:`~rllib_lmgame.datasets.options.SupervisedOptions`."""
-        return self.set_section("supervised", options)
+        return self.change({"supervised": options})
 
     def agentevol(self, **options: Any) -> Self:
         """What is explored and kept: :class:`~rllib_lmgame.config.algorithms.EvolutionOptions`."""
-        return self.set_section("agentevol", options)
+        return self.change({"agentevol": options})
 
     def validate(self) -> None:
         """As every algorithm's; there must be games to explore."""

@@ -39,6 +39,7 @@ from ray.tune.result import TRIAL_INFO
 from rllib_lmgame.algorithms.checkpoints import manifest as checkpoints
 from rllib_lmgame.algorithms.checkpoints.background import EVERY, WRITTEN, BackgroundCheckpoints
 from rllib_lmgame.algorithms.checkpoints.learner_files import check_models, load_learners, save_learners
+from rllib_lmgame.algorithms.checkpoints.paths import is_checkpoint
 from rllib_lmgame.algorithms.cluster import workers
 from rllib_lmgame.algorithms.cluster.footprint import computing_dtype, engine_numerics, learner_rooms
 from rllib_lmgame.algorithms.cluster.ray_cluster import be_connected
@@ -63,13 +64,14 @@ from rllib_lmgame.config.algorithms import reference
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.learners.data.sharding import WholeEpisodes
 from rllib_lmgame.learners.options import WeightUse
+from rllib_lmgame.measures.collapse import CollapseGuard
 from rllib_lmgame.rollouts.episodes import OVER_SAMPLES, episode_metrics, over_levels, over_samples, returns_by_seat
 from rllib_lmgame.rollouts.item_order import evaluated_levels
 from rllib_lmgame.rollouts.plans import EpisodePlan
 from rllib_lmgame.rollouts.records import GameConfig, PlayResult, PlaySettings
 from rllib_lmgame.rollouts.sources import ENV_RUNNER_LOST, STALE, AgentMapper, play_all
 from rllib_lmgame.telemetry.gauges import LMGameGauges
-from rllib_lmgame.telemetry.metrics import PHASES, WEIGHT_SYNC_TIMER, flatten, with_columns
+from rllib_lmgame.telemetry.metrics import COLLAPSE, PHASES, WEIGHT_SYNC_TIMER, flatten, with_columns
 from rllib_lmgame.telemetry.progress import CHOSEN, ENGINES, MODELS, START, WHY_DROPPED, WORKERS, tell_phase
 
 logger = logging.getLogger(__name__)
@@ -113,6 +115,8 @@ class LMGameAlgorithm(PPO):
     _shared_runners: RunnerGroup | None = None
     """Env runners of training on which several threads play."""
 
+    _guard: CollapseGuard | None = None
+
     _asleep = False  # Engines are, so that it is the learners' turn on GPUs.
     _away = False  # Learners are, or an error left some of them so.
 
@@ -124,6 +128,10 @@ class LMGameAlgorithm(PPO):
         self._policy_version = 0
         self._at_start = True
         self._best: float | None = None
+        run = self.config.run
+        if run.on_collapse is not None:
+            games = repr([game.key for game in (*run.games, *(run.evaluation_config.games or ()))])
+            self._guard = CollapseGuard(run.on_collapse, games, max(run.group_sizes, default=1))
         own = self.config.copy(copy_frozen=False)
         own.episode_log_dir = str(self.trial_directory() / "episodes")
         if self._tune_trial is None:  # Else Tune's callbacks print what it does.
@@ -390,6 +398,8 @@ class LMGameAlgorithm(PPO):
         if value is not None and (self._best is None or sign * value > sign * self._best):
             self._best = value
             self.save_to_path(self.trial_directory() / BEST)
+        if self._guard is not None and (seen := self._guard.seen(result)):
+            self._collapsed(seen, result)
         due = bool(self._checkpoints.every) and self.iteration % self._checkpoints.every == 0
         written = self._checkpoints.take(wait=due)
         if due:
@@ -401,6 +411,27 @@ class LMGameAlgorithm(PPO):
                 raise
             self._checkpoints.begin(self._storage, files, self.recorded_files(), dict(result))
         return result if written is None else {**result, WRITTEN: written}
+
+    def _collapsed(self, seen: str, result: dict[str, Any]) -> None:
+        """Go back to the best weights, or end the trial; ``result`` tells why."""
+        best, back, then = self.trial_directory() / BEST, False, "the trial ends; there is no best checkpoint"
+        if is_checkpoint(best):
+            kept = f"iteration {checkpoints.iteration_of(best)} ({best})"
+            back = self._guard is not None and self._guard.goes_back()
+            then = f"training goes on with the weights of {kept}" if back else f"the trial ends; the best is of {kept}"
+            if back:
+                self.restore_learners(best)
+        result[COLLAPSE] = f"collapse in iteration {self.iteration}: {seen}; {then}"
+        result["done"] |= not back
+        if self._tune_trial is None:
+            print(result[COLLAPSE], file=sys.stderr, flush=True)
+
+    def restore_learners(self, checkpoint: Path) -> None:
+        """Give learners and engines the weights and the optimizer of a checkpoint; all that counts goes on."""
+        checkpoints.verify_manifest(checkpoint)
+        with self.learners_present(pushed=True):
+            load_learners(self.learner_group, checkpoint)
+            self.push_weights()
 
     # -- metrics ------------------------------------------------------------------------------------------------
 
@@ -460,13 +491,17 @@ class LMGameAlgorithm(PPO):
         self._call_back("on_evaluate_start")
         games = self.config.games_for_evaluation()
         measured: dict[str, Any] = {}
-        if self.config.run.averages:
+        own, averages = self.config.run.evaluation_config, self.config.run.averages
+        if averages:
             self._measure(measured, suffix=LAST)
-        with self.evaluation_weights():
-            own = self.config.run.evaluation_config
-            duration, sampling = self.config.evaluation_duration, self.config.run.evaluation_config.sampling
-            result = self.evaluate_games(games, duration, temperature=sampling, samples=own.samples)
+            self.push_weights(WeightUse.EVALUATION)
+        try:
+            duration = self.config.evaluation_duration
+            result = self.evaluate_games(games, duration, temperature=own.sampling, samples=own.samples)
             self._measure(measured)
+        finally:
+            if averages:
+                self.push_weights()
         numbers = {**_numbers_of(result), **_over_levels(result), **over_samples(result.summaries, own.samples)}
         logged = MetricsLogger(root=True, stats_cls_lookup=self.config.stats_cls_lookup)
         logged.aggregate(result.metrics)
@@ -517,28 +552,19 @@ class LMGameAlgorithm(PPO):
         remote = evaluators is not None and evaluators.num_remote_env_runners()
         return self.play(plans, settings, runners=evaluators if remote else None)
 
-    @contextmanager
-    def evaluation_weights(self) -> Iterator[None]:
-        """Inside, the engines hold the weights of evaluation; afterwards those of training."""
-        differ = self.config.run.averages
-        if differ:
-            self.push_weights(WeightUse.EVALUATION)
-        try:
-            yield
-        finally:
-            if differ:
-                self.push_weights()
-
     # -- checkpoints --------------------------------------------------------------------------------------------
 
     def lmgame_state(self) -> dict[str, Any]:
         """State of this package's own, beside RLlib's: what a resumed run must know."""
-        return {"policy_version": self._policy_version, "best": self._best, "at_start": self._at_start}
+        own = {"policy_version": self._policy_version, "best": self._best, "at_start": self._at_start}
+        return own if self._guard is None else {**own, COLLAPSE: self._guard.state()}
 
     def set_lmgame_state(self, state: dict[str, Any]) -> None:
         self._policy_version = int(state["policy_version"])
         self._best = state.get("best")
         self._at_start = bool(state.get("at_start", False))
+        if self._guard is not None:
+            self._guard.set_state(state.get(COLLAPSE, {}))
 
     def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:
         with self.learners_present():
@@ -669,8 +695,8 @@ def _over_levels(result: PlayResult) -> dict[str, float]:
 
 def _dtype_words(config: Any) -> list[str]:
     """What learners and engines of models that are not small compute in on processors, in words."""
-    lacks = "" if has_bfloat16_units() else " (this processor has no units for bfloat16)"
-    learner = {f"{computing_dtype(config, policy)} in each learner{lacks}" for policy in config.trained_policies()}
+    learner = {f"{computing_dtype(config, policy)} in each learner" for policy in config.trained_policies()}
     numerics = {engine_numerics(config, policy)[0] for policy in config.language_model_policies()}
-    engine = [f"{dtype} in each engine{lacks}" for dtype in sorted(numerics)] * (not config.run.inference.on_gpu)
-    return [] if is_small(config) else sorted(learner) * (not config.num_gpus_per_learner) + engine
+    engine = [f"{dtype} in each engine" for dtype in sorted(numerics)] * (not config.run.inference.on_gpu)
+    words = [] if is_small(config) else sorted(learner) * (not config.num_gpus_per_learner) + engine
+    return words + ["this processor has no units for bfloat16"] * (bool(words) and not has_bfloat16_units())

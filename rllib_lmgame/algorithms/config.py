@@ -26,7 +26,7 @@ from rllib_lmgame.base.errors import ConfigError, did_you_mean
 from rllib_lmgame.base.group import as_data, describe
 from rllib_lmgame.base.plugin import import_path
 from rllib_lmgame.config.algorithms import AlgorithmEntry
-from rllib_lmgame.config.rllib import INSTEAD, TAKEN, RLlibOptions
+from rllib_lmgame.config.rllib import FIELDS, INSTEAD, TAKEN, RLlibOptions
 from rllib_lmgame.config.run import OVERRIDES, RunConfig, import_path_of, own_key, run_class, unknown_at_top
 from rllib_lmgame.envs.registry import games
 from rllib_lmgame.learners.microbatch import Room
@@ -47,8 +47,6 @@ leave_out_noise()
 RUNTIME_FIELDS = ("engine_names", "model_files", "other_games", "episode_log_dir", "learner_rooms", "learner_threads")
 """Set by the algorithm when it starts; not options."""
 
-DEFAULT_POLICY = "player"
-
 MAX_CONFIG_BYTES = 1_000_000
 CONFIG_FILE = "lmgame_config.json"
 """The configuration as it would stand in YAML; written into every checkpoint, so that evaluation unpickles nothing."""
@@ -60,7 +58,14 @@ RUN = "run"
 _TRAINING_OF_RLLIB = {
     name for each in (PPOConfig, AlgorithmConfig) for name in inspect.signature(each.training).parameters
 }
-"""Arguments of RLlib's ``training()``; others are options of the ``training`` section."""
+"""Arguments of RLlib's ``training()``; others, and ``optimizer``, are options of the ``training`` section."""
+
+_METHODS = "framework env_runners learners evaluation offline_data reporting checkpointing fault_tolerance multi_agent"
+_NAMED = (name for method in _METHODS.split() for name in inspect.signature(getattr(PPOConfig, method)).parameters)
+_READ = {*TAKEN, *FIELDS, "evaluation_config", "policies", "policy_mapping_fn", "tf_session_args"}
+_STACK = dict.fromkeys(("enable_rl_module_and_learner", "enable_env_runner_and_connector_v2"), "there is no old stack")
+_SILENT = {name.strip("_") for name in (*INSTEAD, *_TRAINING_OF_RLLIB, *_NAMED)} - _READ | _STACK.keys()
+"""Settings of RLlib that do nothing here."""
 
 _OF_EVALUATION = ("explore", "rollout_fragment_length")
 """Settings without effect that RLlib itself changes in the configuration of its evaluations."""
@@ -103,9 +108,10 @@ class LMGameConfig(PPOConfig):
         Raises: ConfigError: for one that does nothing here.
         """
         name = key.strip("_")
-        given = name in INSTEAD and name not in _OF_EVALUATION and "run" in vars(self)
+        given = name in _SILENT and name not in _OF_EVALUATION and "run" in vars(self)
         if given and value != vars(self).get(key):
-            raise ConfigError(f"config.{name}", f"has no effect here; {INSTEAD[name]}")
+            hint = (INSTEAD | _STACK).get(name)
+            raise ConfigError(f"config.{name}", "has no effect here" + (f"; {hint}" if hint else ""))
         if key in RLlibOptions.model_fields and "run" in vars(self) and not (_is_space(value) or self._is_frozen):
             if _is_space(vars(self)[key]):
                 super().__setattr__(key, None)
@@ -114,7 +120,10 @@ class LMGameConfig(PPOConfig):
             super().__setattr__(key, value)
 
     def change(self, values: Mapping[str, Any]) -> Self:
-        """Set options as a file has them. Raises: ConfigError: for wrong keys, types or ranges; all of them."""
+        """Set options as a file has them; existing paths become absolute.
+
+        Raises: ConfigError: for wrong keys, types or ranges; all of them.
+        """
         return self._take(self.run.with_values(values))
 
     def _take(self, run: RunConfig) -> Self:
@@ -142,15 +151,15 @@ class LMGameConfig(PPOConfig):
 
     def language_model(self, **options: Any) -> Self:
         """Which model, and how it is talked to: :class:`~rllib_lmgame.policies.options.LanguageModelOptions`."""
-        return self.set_section("language_model", options)
+        return self.change({"language_model": options})
 
     def inference(self, **options: Any) -> Self:
         """The engines: :class:`~rllib_lmgame.inference.options.InferenceOptions`."""
-        return self.set_section("inference", options)
+        return self.change({"inference": options})
 
     def text_rollouts(self, **options: Any) -> Self:
         """How episodes are played: :class:`~rllib_lmgame.rollouts.options.TextRolloutOptions`."""
-        return self.set_section("text_rollouts", options)
+        return self.change({"text_rollouts": options})
 
     def deepspeed(self, config: Mapping[str, Any] | None = None, **options: Any) -> Self:
         """Put a DeepSpeed engine into each learner; no configuration at all turns it off.
@@ -159,6 +168,10 @@ class LMGameConfig(PPOConfig):
             options: Keys of its configuration, e.g. ``zero_optimization={"stage": 2}``.
         """
         return self.change({"deepspeed": {**(config or {}), **options} if options else config})
+
+    def on_collapse(self, **options: Any) -> Self:
+        """What a trial does that has lost what it learned: :class:`~rllib_lmgame.measures.collapse.CollapseOptions`."""
+        return self.change({"on_collapse": options})
 
     def players(self, policies: Mapping[str, Any] | list[str], policy_mapping_fn: Any = None) -> Self:
         """Who plays: policies by name, and who takes which seat.
@@ -189,18 +202,11 @@ class LMGameConfig(PPOConfig):
         """
         if model is not NotProvided and {**self.model, **model} != self.model:
             raise ConfigError("config.model", f"has no effect here; {INSTEAD['model']}")
-        section = {name: options.pop(name) for name in [*options] if name not in _TRAINING_OF_RLLIB}
-        if section:
-            self.set_section("training", section)
+        ours = [key for key in options if key not in _TRAINING_OF_RLLIB or (key == "optimizer" and options[key])]
+        if section := {key: options.pop(key) for key in ours}:
+            self.change({"training": section})
         super().training(**options)
         return self
-
-    def api_stack(self, **on: Any) -> Self:
-        """RLlib's new API stack is the only one. Raises: ConfigError: it is switched off."""
-        for key, value in on.items():
-            if value not in (True, NotProvided):
-                raise ConfigError(f"config.{key}", "must be true: there is no old API stack here; leave it out")
-        return super().api_stack(**on)
 
     def multi_agent(
         self,
@@ -249,13 +255,6 @@ class LMGameConfig(PPOConfig):
             callbacks_class = [*(each for each in named if each not in (LMGameGauges, RLlibCallback)), LMGameGauges]
         super().callbacks(callbacks_class, **functions)
         return self
-
-    def set_section(self, name: str, options: Mapping[str, Any] | None) -> Self:
-        """Set options of a section (``None`` turns an optional one off); existing paths become absolute.
-
-        Raises: ConfigError: for a wrong key or value.
-        """
-        return self.change({name: options})
 
     # -- dictionaries -------------------------------------------------------------------------------------------
 
@@ -499,4 +498,4 @@ def _without_specs(policies: Any) -> Any:
 
 def _by_env_runner(agent_id: Any, *args: Any, **kwargs: Any) -> str:
     """RLlib needs a function here; the driver maps the seats."""
-    return DEFAULT_POLICY
+    return "player"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ from rllib_lmgame.algorithms.ppo import LMGamePPO, LMGamePPOConfig
 from rllib_lmgame.config import algorithms as registry
 from rllib_lmgame.config.algorithms import LEFT_OUT
 from rllib_lmgame.datasets.options import DPOOptions
-from rllib_lmgame.datasets.preferences import Candidate, PreferenceDataset, choose_pairs, has_choice, parted, side_of
+from rllib_lmgame.datasets.preferences import Candidate, PreferenceDataset, choose_pairs, has_choice, side_of
 from rllib_lmgame.learners.objectives import PreferenceObjective
 from rllib_lmgame.rollouts.records import CUSTOM_DATA_KEY, PlayResult, played_parts
 from rllib_lmgame.telemetry.metrics import EXPERT_TIMER, READING
@@ -32,11 +33,11 @@ class LMGameDPOConfig(LMGamePPOConfig):
 
     def dpo(self, **options: Any) -> Self:
         """What is compared, and how: :class:`~rllib_lmgame.datasets.options.DPOOptions`."""
-        return self.set_section("dpo", options)
+        return self.change({"dpo": options})
 
 
 class LMGameDPO(LMGamePPO):
-    """PPO's loop with the loss of preferences (DPO, IPO, SLiC, SimPO, KTO), on groups played now or on files.
+    """PPO's loop with the loss of preferences (DPO, IPO, SimPO), on groups played now or on files.
 
     The reference is the policy as PPO would begin with it: behind the warm start, if there is one.
     """
@@ -47,7 +48,9 @@ class LMGameDPO(LMGamePPO):
     def setup(self, config: LMGameDPOConfig) -> None:
         own = self.config.run.dpo
         self._data = None if own.data is None else PreferenceDataset(own, self.config.row_limits())
-        self._last_iteration = None if self._data is None else own.last_iteration(len(self._data))
+        self._last_iteration: int | None = None
+        if self._data is not None and own.epochs is not None:
+            self._last_iteration = max(1, math.ceil(own.epochs * len(self._data) / own.pairs_per_iteration - 1e-9))
         super().setup(config)
 
     @property
@@ -69,7 +72,7 @@ class LMGameDPO(LMGamePPO):
         return PlayResult(episodes=episodes)
 
     def _sides(self, episodes: Sequence[MultiAgentEpisode]) -> list[MultiAgentEpisode]:
-        """Those of the pairs among what was played on each level from the same seat; with KTO each good or bad one."""
+        """Those of the pairs among what was played on each level from the same seat."""
         options = self.options
         found = [
             Candidate((part.module_id, part.custom_data[CUSTOM_DATA_KEY].group, agent), part.get_return(), part)
@@ -77,8 +80,6 @@ class LMGameDPO(LMGamePPO):
             for part in played_parts(episode, self.config.trained_policies())
             if has_choice(part) and (agent := str(part.agent_id))
         ]
-        if not options.loss.pairs:
-            return [side_of(part, "", f"side-{n}", good) for n, (part, good) in enumerate(parted(found, options))]
         pairs = choose_pairs(found, options)
         return [
             side_of(part, f"pair-{number}", f"pair-{number}-{('rejected', 'chosen')[chosen]}", chosen)
@@ -88,13 +89,12 @@ class LMGameDPO(LMGamePPO):
 
     def update(self, result: PlayResult) -> list[dict[str, Any]]:
         """Train on the pairs; with fewer than there are learners the weights stay as they are."""
-        options, pairs = self.options, self.options.loss.pairs
-        count = len(result.episodes) // 2 if pairs else len(result.episodes)
+        options, count = self.options, len(result.episodes) // 2
         self.log_numbers((), {"pairs": count})
         if count < max(1, self.config.num_learners):
             return []
         objective = PreferenceObjective(options.loss, options.beta, options.sft_weight, of_files=self._data is not None)
-        return self.update_on(result, pairs, objective=objective)
+        return self.update_on(result, True, objective=objective)
 
     def after_update(self, results: list[dict[str, Any]]) -> None:
         """Nothing is new where there was nothing to learn from."""

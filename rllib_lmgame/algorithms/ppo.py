@@ -108,23 +108,23 @@ class LMGamePPOConfig(LMGameConfig):
 
     def warm_start(self, **options: Any) -> Self:
         """Supervised learning before PPO: :class:`~rllib_lmgame.datasets.options.SupervisedOptions`."""
-        return self.set_section("warm_start", options)
+        return self.change({"warm_start": options})
 
     def data_selection(self, **options: Any) -> Self:
         """What of the episodes is trained on: :class:`~rllib_lmgame.rollouts.options.DataSelectionOptions`."""
-        return self.set_section("data_selection", options)
+        return self.change({"data_selection": options})
 
     def league(self, **options: Any) -> Self:
         """Past versions of the policies as opponents: :class:`~rllib_lmgame.league.options.LeagueOptions`."""
-        return self.set_section("league", options)
+        return self.change({"league": options})
 
     def async_rollouts(self, **options: Any) -> Self:
         """Playing while updates go on: :class:`~rllib_lmgame.config.algorithms.AsyncRolloutOptions`."""
-        return self.set_section("async_rollouts", options)
+        return self.change({"async_rollouts": options})
 
     def teacher(self, **options: Any) -> Self:
         """A model that judges each sampled token: :class:`~rllib_lmgame.learners.options.TeacherOptions`."""
-        return self.set_section("teacher", options)
+        return self.change({"teacher": options})
 
 
 class LMGamePPO(LMGameAlgorithm):
@@ -431,6 +431,12 @@ class LMGamePPO(LMGameAlgorithm):
         self.unlog(self._rl_iteration)
         counters = {RL_ITERATION: self._rl_iteration, ENV_STEPS: self._env_steps() if self._rl_iteration else 0}
         self._schedules.set_state(state.get("schedules", {}), counters)
+
+    def restore_learners(self, checkpoint: Path) -> None:
+        if self._ahead is not None:  # What was played ahead is of the weights that are given up.
+            self._ahead.forget()
+            self.unlog(self._rl_iteration)
+        super().restore_learners(checkpoint)
 
     def save_own_files(self, checkpoint: Path) -> None:
         super().save_own_files(checkpoint)

@@ -136,7 +136,7 @@ class LMGameSFTConfig(LMGameConfig):
 
     def supervised(self, **options: Any) -> Self:
         """The supervised learning: :class:`~rllib_lmgame.datasets.options.SupervisedOptions`."""
-        return self.set_section("supervised", options)
+        return self.change({"supervised": options})
 
 
 class LMGameSFT(LMGameAlgorithm):

@@ -74,23 +74,25 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def is_page(headers: Mapping[str, str], only_here: bool) -> bool:
+def is_page(headers: Mapping[str, str], only_here: bool, own_page: bool = False) -> bool:
     """Whether a page of a web site asks, which says where it is from.
 
     ``only_here``: only programs of this machine may ask; a page whose own name leads here calls it by that name.
+    ``own_page``: the page that the server itself sent may ask.
     """
+    own = f"http://{headers.get('Host')}" if own_page else None
     try:
         called = urlsplit(f"//{headers.get('Host', '')}").hostname or ""
     except ValueError:
         called = ""
-    return "Origin" in headers or (only_here and not is_loopback(called))
+    return headers.get("Origin", own) != own or (only_here and not is_loopback(called))
 
 
-def refuse_pages(request: web.Request, only_here: bool) -> None:
+def refuse_pages(request: web.Request, only_here: bool, own_page: bool = False) -> None:
     """Raises: HTTPForbidden: :func:`is_page`."""
     from aiohttp import web
 
-    if is_page(request.headers, only_here):
+    if is_page(request.headers, only_here, own_page):
         raise web.HTTPForbidden(text=NO_PAGES)
 
 
@@ -115,11 +117,11 @@ def open_to_all(handler: Handler) -> Handler:
     return handler
 
 
-def guard(token: str | None, only_here: bool = True) -> Middleware:
+def guard(token: str | None, only_here: bool = True, own_page: bool = False) -> Middleware:
     """What stands before all handlers of a server, which find the request read.
 
     Answers 403 to a web page, where there is no token; 401 for a wrong or missing token; and 408 for a request that
-    does not come to its end. ``only_here`` is that of :func:`is_page`.
+    does not come to its end. ``only_here`` and ``own_page`` are those of :func:`is_page`.
     """
     from aiohttp import web
 
@@ -127,7 +129,7 @@ def guard(token: str | None, only_here: bool = True) -> Middleware:
     async def guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
         known = getattr(request.match_info.handler, "open_to_all", False) or request.match_info.http_exception
         if token is None:
-            refuse_pages(request, only_here)
+            refuse_pages(request, only_here, own_page)
         elif not known and not hmac.compare_digest(sent_token(request.headers), token.encode()):
             raise web.HTTPUnauthorized(
                 headers={"WWW-Authenticate": 'Bearer realm="rllib-lmgame"'},

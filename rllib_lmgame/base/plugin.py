@@ -27,7 +27,7 @@ def asking(doing: str, key: str) -> Iterator[None]:
     except (ConfigError, MissingDependencyError, KeyboardInterrupt):
         raise
     except BaseException as error:
-        raise ConfigError(key, f"{doing} fails: {in_words(error)}") from error
+        raise ConfigError(key, f"{doing} fails: {in_words(error)}{place_of(error)}") from error
 
 
 def import_path(path: str, key: str) -> Any:

@@ -63,9 +63,6 @@ class Registry:
     def __iter__(self) -> Iterator[str]:
         return iter(self.own)
 
-    def __contains__(self, name: object) -> bool:
-        return name in self.own
-
     def __getitem__(self, name: str) -> Any:
         """This package's part of that name."""
         found = self.own[name]
@@ -243,11 +240,6 @@ def _is_plain(hint: Any) -> bool:
     return hint in (bool, int, float, str, type(None), list, dict)
 
 
-def _in(module: str, **classes: str) -> dict[str, str]:
-    """Name -> import path of classes of a module of this package."""
-    return {name: f"rllib_lmgame.{module}:{cls}" for name, cls in classes.items()}
-
-
 ESTIMATORS = Registry(
     "training.advantage_estimator",
     "advantage estimator",
@@ -295,8 +287,8 @@ MEASURES = Registry(
     "config.evaluation_config.measures",
     "measure",
     {
-        **_in("algorithms.measuring.against", against="Against"),
-        **_in("algorithms.measuring.exact", exploitability="Exploitability"),
+        "against": "rllib_lmgame.algorithms.measuring.against:Against",
+        "exploitability": "rllib_lmgame.algorithms.measuring.exact:Exploitability",
     },
 )
 CALLBACKS = Registry(
@@ -308,4 +300,4 @@ CALLBACKS = Registry(
         "comet": "ray.air.integrations.comet:CometLoggerCallback",
     },
 )
-REPORTS = Registry("report", "report", _in("evaluation.learning_report", learning="learning_report"))
+REPORTS = Registry("report", "report", {"learning": "rllib_lmgame.evaluation.learning_report:learning_report"})

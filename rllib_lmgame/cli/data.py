@@ -36,10 +36,7 @@ def list_sets(args: argparse.Namespace) -> int:
     return 0
 
 
-@options.command(
-    "download sets, or parts of them",
-    Option("NAME[:PART]...", "of `rllib data list`", dest="names"),
-)
+@options.command("download sets, or parts of them", Option("NAME[:PART]...", "of `rllib data list`", dest="names"))
 def fetch_sets(args: argparse.Namespace) -> int:
     from rllib_lmgame.downloads.fetch import fetch
     from rllib_lmgame.downloads.places import PREFIX, named

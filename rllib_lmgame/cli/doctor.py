@@ -1,4 +1,6 @@
-"""``rllib doctor``: check this machine and print the command that fixes each problem; ``--gpu`` tests its GPUs."""
+"""``rllib doctor``: check this machine and print the command that fixes each problem; ``--gpu`` tests its GPUs,
+``--learning`` whether runs learn.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +28,7 @@ LOG_LINES = 8
     "starting.",
     JSON,
     Option("--gpu", "train, push weights and compare numbers on the GPUs of this machine; returns 1 if a check fails"),
+    Option("--learning", "train on four small games for two minutes; returns 1 if one is not learnt"),
     Section(
         "with --gpu",
         Option("--checks NAME...", "only these checks", choices=tuple(check.name for check in CHECKS)),
@@ -39,8 +42,8 @@ LOG_LINES = 8
 def command(args: argparse.Namespace) -> int:
     from rllib_lmgame.experiments.checks.machine import WRONG, findings
 
-    if args.gpu:
-        return _test_gpus(args)
+    if args.gpu or args.learning:
+        return _train(args)
     found = []
     for finding in findings():
         found.append(finding)
@@ -56,14 +59,16 @@ def command(args: argparse.Namespace) -> int:
     return int(wrong > 0)
 
 
-def _test_gpus(args: argparse.Namespace) -> int:
-    """Run the checks of the GPUs, and print each result as soon as it is there."""
+def _train(args: argparse.Namespace) -> int:
+    """Run the checks of the GPUs, or that of learning, and print each result as soon as it is there."""
     from rllib_lmgame.base.new_files import new_file, writing
     from rllib_lmgame.experiments.checks.machine import findings
+    from rllib_lmgame.experiments.selftest.learning import LEARNING
     from rllib_lmgame.experiments.selftest.running import FAILED, Here, outcomes
     from rllib_lmgame.policies.model.files import check_model
 
-    checks = [check for check in CHECKS if not args.checks or check.name in args.checks]
+    checks = [check for check in CHECKS if args.gpu and (not args.checks or check.name in args.checks)]
+    checks += [LEARNING] * args.learning
     if args.model is not None:
         check_model(args.model, "--model")
     with ExitStack() as held:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -56,11 +56,7 @@ MODELS_AT_ONCE = 64
         "slash, or smollm2-135m; NAME=PLAYER gives one a name",
         dest="players",
     ),
-    Option(
-        "--episodes N",
-        f"deals of each game; two may be of one level (default: {DEFAULT_EPISODES})",
-        whole(),
-    ),
+    Option("--episodes N", f"deals of each game; two may be of one level (default: {DEFAULT_EPISODES})", whole()),
     Option("--samples K", "episodes of each deal", whole(), 1),
     OneOf(
         Option(
@@ -102,8 +98,7 @@ def command(args: argparse.Namespace) -> int:
     find_in_current_directory([sources, without_names(args.against or ()), own_options])
     quieten_ray(args.verbosity)
     with ExitStack() as stack:
-        # Ray is started or joined when the first player needs it.
-        evaluation = _evaluation(own_options, args, lambda: stack.enter_context(_ray(args)))
+        evaluation = _evaluation(own_options, args, partial(_connect, args, stack))
         directory = held_directory(EvaluationDirectory, args.out, stack)
         results = play_with_bar(partial(play_evaluation, evaluation, directory), "episode", quiet=args.json)
         numbers = _numbers(evaluation, results, args)
@@ -192,20 +187,15 @@ def say_other_options(trained: Iterable[GameConfig], games: Iterable[GameConfig]
             print(f"note: {game.env} was trained with other options: {{{own}}}", file=sys.stderr)
 
 
-@contextmanager
-def _ray(args: argparse.Namespace) -> Iterator[None]:
+def _connect(args: argparse.Namespace, stack: ExitStack) -> None:
+    """Start Ray or join it, when the first player needs it; ``stack`` leaves it again."""
     import ray
 
     from rllib_lmgame.experiments.run.cluster import join_or_start
 
-    started = not ray.is_initialized()
-    try:
-        if started:
-            join_or_start(args.ray_address, args.verbosity)
-        yield
-    finally:
-        if started:
-            ray.shutdown()
+    if not ray.is_initialized():
+        stack.callback(ray.shutdown)
+        join_or_start(args.ray_address, args.verbosity)
 
 
 def _numbers(evaluation: Evaluation, results: Results, args: argparse.Namespace) -> dict[str, Any]:

@@ -53,14 +53,8 @@ def about_game(game: str) -> Iterator[str]:
         for key, each in declared(group).items():
             default = spec.defaults.get(key, each.default)
             text = "must be given" if default is REQUIRED else json.dumps(default, ensure_ascii=False, default=str)
-            rows.append(
-                (
-                    f"  {key}",
-                    text if len(text) <= 100 else f"{text[:60]} ...",
-                    type_name(each.hint),
-                    each.says.get("doc", ""),
-                )
-            )
+            shown = text if len(text) <= 100 else f"{text[:60]} ..."
+            rows.append((f"  {key}", shown, type_name(each.hint), each.says.get("doc", "")))
         yield from columns(rows, left=4)
     try:
         turn = example_turn(spec)

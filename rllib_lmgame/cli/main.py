@@ -32,6 +32,7 @@ COMMANDS = {
     "info": "describe a game",
     "init": "write the first files of your own game",
     "play": "play a game, alone, against any player, or watch",
+    "rescore": "compute the rewards of stored episodes anew",
     "retriever": "serve a corpus for search, or build its index",
     "serve": "serve games or a policy to other programs",
     "view": "look at episodes in a browser or a file",
@@ -61,7 +62,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     ended: list[int] = []
     try:
         with raised_signals(ended):
-            status = _status(arguments, started)
+            try:
+                status = _dispatch(arguments, started)
+            except SystemExit as stop:
+                status = stop.code if isinstance(stop.code, int) else EXIT_USAGE
         print(end="", flush=True)
         return 128 + ended[-1] if ended else status
     except (ConfigError, CheckpointError, MissingDependencyError) as error:
@@ -108,13 +112,6 @@ def raised_signals(ended: list[int]) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _status(arguments: list[str], started: float) -> int:
-    try:
-        return _dispatch(arguments, started)
-    except SystemExit as stop:
-        return stop.code if isinstance(stop.code, int) else EXIT_USAGE
-
-
 def _in_words(error: OSError) -> str:
     """The error of the system in one line; output that cannot be written is discarded."""
     if error.filename is None:  # Perhaps it was the output.
@@ -138,7 +135,11 @@ def _dispatch(arguments: list[str], started: float) -> int:
     parser = make_parser(command)
     parsed, rest = parser.parse_known_args(arguments)
     if parsed.version:
-        print(_version())
+        from importlib import metadata
+
+        from rllib_lmgame import __version__
+
+        print(f"rllib-lmgame {__version__} (ray {metadata.version('ray')})")
         return 0
     if not hasattr(parsed, "run"):
         parser.print_help()
@@ -164,14 +165,6 @@ def make_parser(command: str | None = None) -> Parser:
         for name, summary in COMMANDS.items():
             subparsers.add_parser(name, help=summary)
     return parser
-
-
-def _version() -> str:
-    from importlib import metadata
-
-    from rllib_lmgame import __version__
-
-    return f"rllib-lmgame {__version__} (ray {metadata.version('ray')})"
 
 
 def _prepare_environment() -> None:

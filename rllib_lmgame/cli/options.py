@@ -166,12 +166,6 @@ def seconds(text: str) -> float:
 seconds.__name__ = "float"  # argparse says it of a text that is none.
 
 
-def given(args: argparse.Namespace, *flags: str) -> list[str]:
-    """The flags that were given on the command line."""
-    values = {flag: getattr(args, flag.removeprefix("--").replace("-", "_")) for flag in flags}
-    return [flag for flag, value in values.items() if value is not None and value is not False]
-
-
 def mapping(text: str | None, flag: str, like: str = "{key: 1}") -> dict[str, Any]:
     """A mapping as YAML or JSON text; empty without one. Raises: ConfigError: it is none."""
     from rllib_lmgame.experiments.files.reading import load_text
@@ -192,21 +186,13 @@ def env_config_of(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def print_json(value: Any) -> int:
-    print(json.dumps(value, indent=2, ensure_ascii=False, default=_plain))
+    """Print what JSON can hold: a number of NumPy's as Python's, anything else as text."""
+    print(json.dumps(value, indent=2, ensure_ascii=False, default=lambda x: x.item() if hasattr(x, "item") else str(x)))
     return 0
 
 
-def _plain(value: Any) -> Any:
-    """A number of NumPy's as Python's, anything else as text."""
-    return value.item() if hasattr(value, "item") else str(value)
-
-
-_seed = whole(0, (1 << 63) - 1)
-"""Random generators accept no negative seed."""
-
-
-def seed(of: str, default: int | None = 0) -> Option:
-    return Option("--seed N", f"seed of {of}", _seed, default)
+def seed(of: str) -> Option:
+    return Option("--seed N", f"seed of {of}", whole(0, (1 << 63) - 1), 0)  # Generators accept no negative one.
 
 
 def env_config(whose: str) -> Option:

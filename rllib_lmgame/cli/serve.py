@@ -15,17 +15,7 @@ from rllib_lmgame.base.http_server import check_free, in_address, is_loopback, l
 from rllib_lmgame.base.step_timer import CALL_LIMIT_S
 from rllib_lmgame.cli import options
 from rllib_lmgame.cli.game_list import FORM, listed, named_games
-from rllib_lmgame.cli.options import (
-    HOST,
-    PORT,
-    OneOf,
-    Option,
-    Section,
-    env_config,
-    env_config_of,
-    seconds,
-    whole,
-)
+from rllib_lmgame.cli.options import HOST, PORT, OneOf, Option, Section, env_config, env_config_of, seconds, whole
 from rllib_lmgame.cli.playing import PLAYER_OPTIONS, player_settings
 
 STOP_S = 5.0

@@ -15,7 +15,7 @@ from rllib_lmgame.base.group import values_of
 from rllib_lmgame.base.plugin import find_in_current_directory
 from rllib_lmgame.cli import options
 from rllib_lmgame.cli.example import examples
-from rllib_lmgame.cli.options import RAY_ADDRESS, TRUST, Option, Section, given, mapping, verbosity, whole
+from rllib_lmgame.cli.options import RAY_ADDRESS, TRUST, Option, Section, mapping, verbosity, whole
 from rllib_lmgame.experiments.files.reading import apply_overrides, read_experiments
 from rllib_lmgame.experiments.spec import COMING_FROM, ExperimentSpec, Source, check_name, make_specs
 
@@ -162,9 +162,9 @@ def _read(args: argparse.Namespace) -> list[ExperimentSpec]:
         settings = {"run": args.algo, **({"env": args.env} if args.env else {})}
         source = Source("the command line")
         return make_specs(apply_overrides({name or "default": settings}, source, args.overrides), source)
-    for flag in given(args, "--algo", "--env"):
-        key = "run" if flag == "--algo" else "env"
-        raise ConfigError("", f"{flag} does not go with a file; use --set {key}=... instead")
+    for flag, key, value in (("--algo", "run", args.algo), ("--env", "env", args.env)):
+        if value is not None:
+            raise ConfigError("", f"{flag} does not go with a file; use --set {key}=... instead")
     if not Path(path).exists() and path in examples():
         raise ConfigError("", f"there is no file {path}, but an example of that name: `rllib example run {path}`")
     specs = read_experiments(path, args.overrides)

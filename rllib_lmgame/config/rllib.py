@@ -23,6 +23,7 @@ from rllib_lmgame.base.group import (
 from rllib_lmgame.base.registry import MEASURES
 from rllib_lmgame.base.schedule import check_points, is_metric
 from rllib_lmgame.base.trust import is_name, is_number
+from rllib_lmgame.measures.collapse import CollapseOptions
 from rllib_lmgame.policies.options import PlayerOptions, read_policies
 from rllib_lmgame.rollouts.options import EnvConfig, GameConfig, read_evaluated, read_games
 
@@ -187,6 +188,9 @@ class OtherOptions(Group):
         holds=Holds(GameConfig, LISTED),
     )
     evaluation_config: EvaluationOptions = option(EvaluationOptions(), "What evaluation has of its own.")
+    on_collapse: CollapseOptions | None = option(
+        None, "What a trial does that has lost what it had learned, or whose loss is no number; null: it goes on."
+    )
     deepspeed: Annotated[dict[str, Any] | bool | None, PlainValidator(_deepspeed)] = option(
         None, "DeepSpeed's own configuration.", stranger=False
     )
@@ -218,13 +222,11 @@ TAKEN = frozenset(_TAKEN.split())
 INSTEAD = {
     "clip_param": "set training.policy_loss.clip_low and training.policy_loss.clip_high",
     "vf_clip_param": "set training.critic.clip",
-    "use_gae": "set training.advantage_estimator",
-    "use_critic": "set training.advantage_estimator",
-    "train_batch_size": "a batch is made of whole episodes; set text_rollouts.episodes_per_iteration",
-    "train_batch_size_per_learner": "a batch is made of whole episodes; set text_rollouts.episodes_per_iteration",
+    **dict.fromkeys(("use_gae", "use_critic"), "set training.advantage_estimator"),
+    **dict.fromkeys(("train_batch_size", "train_batch_size_per_learner"), "set text_rollouts.episodes_per_iteration"),
     "rollout_fragment_length": "episodes are played to their end; set text_rollouts.episodes_per_iteration",
     "minibatch_size": "set training.num_minibatches",
-    "model": "set language_model",
+    **dict.fromkeys(("model", "model_config", "rl_module_spec"), "set language_model"),
     "num_gpus": "set num_gpus_per_learner, and inference.num_gpus_per_engine for the engines",
     "clip_rewards": "set text_rollouts.reward_scale",
     "optimizer": "set training.optimizer",
@@ -232,21 +234,16 @@ INSTEAD = {
     "custom_evaluation_function": "set evaluation_config.measures to a measure of your own",
     "input": "files are read by warm_start.data, or by supervised.data of LMGameSFT",
     "output": "episodes are logged by text_rollouts.episode_log",
-    "model_config": "set language_model",
-    "rl_module_spec": "set language_model",
     "learner_class": "write an algorithm of your own, whose updates have another objective",
     "env_to_module_connector": "set language_model: it writes the prompts",
     "module_to_env_connector": "set language_model.reply_format to one of your own",
     "learner_connector": "set training.advantage_estimator to one of your own",
     "action_mask_key": "set text_rollouts.constrained_decoding",
     "observation_filter": "observations are texts",
-    "torch_compile_learner": "the learner is not compiled",
+    "torch_compile_learner": "set training.torch_compile",
     "episode_lookback_horizon": "set language_model.history",
-    "lr_schedule": "give lr a schedule",
-    "entropy_coeff_schedule": "give entropy_coeff a schedule",
+    **{f"{key}_schedule": f"give {key} a schedule" for key in ("lr", "entropy_coeff")},
     "batch_mode": "episodes are played to their end",
-    "add_default_connectors_to_learner_pipeline": "there are no learner connectors",
-    "evaluation_duration_unit": "evaluation_duration counts episodes",
     "evaluation_parallel_to_training": "evaluation uses the engines that training updates",
 }
 """RLlib's keys that do nothing here and are often set, with what does it instead."""

@@ -11,9 +11,11 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from rllib_lmgame.config.run import RunConfig
+from rllib_lmgame.datasets.options import SupervisedOptions
 from rllib_lmgame.envs.support.addresses import check_address
 from rllib_lmgame.league.options import is_league
-from rllib_lmgame.learners.options import half_precision, optimizer_is_guarded
+from rllib_lmgame.learners.options import divides_weights, half_precision, optimizer_is_guarded
+from rllib_lmgame.measures.collapse import RESTORE
 from rllib_lmgame.rollouts.options import groups_needed, share_of_groups, spare_groups
 
 
@@ -33,6 +35,9 @@ def rllib(s: RunConfig, f: Any) -> Found:
     """RLlib's keys; ``f`` is the configuration."""
     if f.games and s.env is not None:
         yield Broken("games", f"stands beside env: {s.env}, which would not be played; add it to the list")
+    evaluates = f.in_evaluation or (s.evaluation_interval and s.evaluation_config.best)
+    if s.value("on_collapse.type") == RESTORE and not evaluates:
+        yield Broken("on_collapse.type", "`restore` needs evaluation_interval and evaluation_config.best")
 
 
 def lengths(s: RunConfig, f: Any) -> Found:
@@ -65,6 +70,10 @@ def numerics(s: RunConfig, f: Any) -> Found:
         yield Broken("training.optimizer", "must be adamw or muon beside deepspeed: checkpoints hold their moments")
     if s.training.optimizer == "muon" and not optimizer_is_guarded(s.deepspeed):
         yield Broken("training.optimizer", "`muon` needs whole matrices, which ZeRO divides: set stage 0 without bf16")
+    if s.training.torch_compile and divides_weights(s.deepspeed):
+        yield Broken(
+            "training.torch_compile", "does not go with ZeRO stage 3, which gathers weights in hooks of layers"
+        )
 
 
 def imitation(s: RunConfig, f: Any) -> Found:
@@ -73,8 +82,9 @@ def imitation(s: RunConfig, f: Any) -> Found:
     for key in (f"{stage}.stop_at", f"{stage}.test_episodes", "evaluation_interval"):
         if not s.plays and s.value(key):
             yield Broken(key, "there is no game to play; set config.env or config.evaluation_config.games")
-    if s.agentevol is not None and s.value("supervised.lr_scheduler_type") not in (None, "constant"):
-        yield Broken("supervised.lr_scheduler_type", "must be constant: each exploration is imitated at the full rate")
+    for key in ("max_steps", "steps_per_iteration", "epochs", "stop_at", "lr_scheduler_type") * bool(s.agentevol):
+        if s.value(f"supervised.{key}") != getattr(SupervisedOptions(), key):
+            yield Broken(f"supervised.{key}", "does nothing here; agentevol.iterations and agentevol.epochs set steps")
 
 
 _AT_ONE = "must be 1 with a teacher behind an endpoint, whose log-probabilities are at 1; name its directory"
@@ -211,9 +221,6 @@ def league(s: RunConfig, f: Any) -> Found:
         return
     if s.policy_mapping_fn is not None and not is_league(s.policy_mapping_fn):
         yield Broken("policy_mapping_fn", "must be `league` beside a `league` section, or left out")
-    if own.forgotten is not None and own.self_play_share + own.forgotten.share > 1:
-        say = f"{own.forgotten.share:g} and self_play_share={own.self_play_share:g} are more than 1 together"
-        yield Broken("league.forgotten.share", say)
     if own.averaged_snapshots and not s.averages:
         yield Broken("league.averaged_snapshots", "needs averaged weights: set config.training.ema_decay")
     if own.self_play_share < 1 and own.opponent_engines < len(learning):
@@ -267,8 +274,6 @@ def _generation(s: RunConfig, own: Any) -> Found:
         if getattr(own, key) and s.text_rollouts.constrained_decoding:
             say = "does not go with text_rollouts.constrained_decoding, where a token waits for the one before it"
             yield Broken(f"inference.{key}", say)
-    if own.speculative is not None and not own.on_gpu:
-        yield Broken("inference.speculative", "needs engines on GPUs: vLLM 0.32 loses log-probabilities on CPUs")
     if own.batch_invariant and not own.on_gpu:
         say = "needs engines on GPUs; on CPUs dtype: float32 with num_threads: 1 gives the same bits in any batch"
         yield Broken("inference.batch_invariant", say)

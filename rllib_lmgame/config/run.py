@@ -9,16 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pydantic import PrivateAttr, create_model
 
 from rllib_lmgame.base.errors import ConfigError, nearest
-from rllib_lmgame.base.group import (
-    Group,
-    as_data,
-    as_mapping,
-    build,
-    declared,
-    option,
-    value_at,
-    walk,
-)
+from rllib_lmgame.base.group import Group, as_data, as_mapping, build, declared, option, value_at, walk
 from rllib_lmgame.base.schedule import ScheduleOptions, schedules_in, with_numbers
 from rllib_lmgame.base.storage import with_absolute_paths
 from rllib_lmgame.base.threads import AUTO
@@ -31,14 +22,7 @@ from rllib_lmgame.config.algorithms import (
     AlgorithmEntry,
     AsyncRolloutOptions,
 )
-from rllib_lmgame.config.rllib import (
-    FLAT_KEYS,
-    INSTEAD,
-    TAKEN,
-    EvaluationOptions,
-    OtherOptions,
-    RLlibOptions,
-)
+from rllib_lmgame.config.rllib import FLAT_KEYS, INSTEAD, TAKEN, EvaluationOptions, OtherOptions, RLlibOptions
 from rllib_lmgame.datasets.options import SupervisedOptions
 from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.league.options import LeagueOptions, is_league

@@ -87,9 +87,7 @@ class SupervisedOptions(Group):
 class DPOOptions(Group):
     """The ``dpo`` section: what is compared, and how."""
 
-    loss: Annotated[Any, PREFERENCE_LOSSES] = option(
-        "sigmoid", "`sigmoid` (DPO), `ipo`, `hinge` (SLiC), `simpo` (no reference), or `kto` (without pairs)."
-    )
+    loss: Annotated[Any, PREFERENCE_LOSSES] = option("sigmoid", "`sigmoid` (DPO), `ipo` or `simpo` (no reference).")
     beta: Scheduled[float] = option(0.1, "How much a difference to the reference counts.", gt=0)
     sft_weight: Scheduled[float] = option(0.0, "Weight of the chosen trajectory's mean cross-entropy (RPO).", ge=0)
     data: str | list[str] | None = option(
@@ -97,7 +95,7 @@ class DPOOptions(Group):
     )
     shuffle_seed: int | None = option(0, "Seed of the order, another one in each pass; null: as in the files.", ge=0)
     epochs: float | None = option(None, "Passes over the data, then the run is done; null: without end.", gt=0)
-    pairs_per_iteration: int = option(64, "Pairs (`kto`: trajectories) of the files per iteration.", ge=1, le=100_000)
+    pairs_per_iteration: int = option(64, "Pairs of the files per iteration.", ge=1, le=100_000)
     reward_gap: Scheduled[float] = option(0.1, "Least difference of a pair's returns, in points of the game.", gt=0)
     pairs_per_level: str = option(
         "one", "The best and the worst of a level, or all pairs of it.", choices=("one", "all")
@@ -112,9 +110,3 @@ class DPOOptions(Group):
     def compares(self) -> str | None:
         """The option that compares the episodes of a group, if games are played."""
         return f"dpo.loss `{self.loss.type}`" if self.data is None else None
-
-    def last_iteration(self, records: int) -> int | None:
-        """Iterations until so many records were passed over ``epochs`` times; ``None``: without end."""
-        if self.epochs is None:
-            return None
-        return max(1, math.ceil(self.epochs * records / self.pairs_per_iteration - 1e-9))

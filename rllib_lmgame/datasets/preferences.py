@@ -1,19 +1,17 @@
 """Preference data: records that are pairs, or conversations and logs that are compared by level and return.
 
 A pair's record has ``chosen`` and ``rejected``, each a text or a list of messages, and mostly a ``prompt``, likewise;
-without it the prompt is what both begin with. Messages may have any format of conversations. A record of a single
-trajectory (``kto``) has ``label``: whether it is good.
+without it the prompt is what both begin with. Messages may have any format of conversations.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.base.text import shown
 from rllib_lmgame.datasets.options import DPOOptions
 from rllib_lmgame.datasets.readers.chat import ChatExample, read_pair
 from rllib_lmgame.datasets.replay import replay
@@ -57,37 +55,19 @@ def choose_pairs(candidates: Sequence[Candidate], options: DPOOptions) -> Pairs:
 
     ``pairs_per_level: one`` takes the best and the worst of each key, the first ones among equals.
     """
-    found = []
-    for better in _by_key(candidates).values():
+    found, of_key = [], dict[Hashable, list[Candidate]]()
+    for each in candidates:
+        of_key.setdefault(each.key, []).append(each)
+    for better in of_key.values():
         worse = better
         if options.pairs_per_level == "one":
-            better, worse = [max(better, key=_value)], [min(better, key=_value)]
+            better, worse = [max(better, key=lambda c: c.value)], [min(better, key=lambda c: c.value)]
         found += [
             (chosen.item, rejected.item)
             for chosen in better
             for rejected in worse
             if chosen.value - rejected.value >= options.reward_gap - EQUAL
         ]
-    return found
-
-
-def parted(candidates: Sequence[Candidate], options: DPOOptions) -> Iterator[tuple[Any, bool]]:
-    """Each item with whether it is better than the mean of its key, less those near the mean."""
-    for some in _by_key(candidates).values():
-        mean = sum(each.value for each in some) / len(some)
-        for each in some:
-            if abs(each.value - mean) >= options.reward_gap / 2 - EQUAL:
-                yield each.item, each.value >= mean
-
-
-def _value(candidate: Candidate) -> float:
-    return candidate.value
-
-
-def _by_key(candidates: Iterable[Candidate]) -> dict[Hashable, list[Candidate]]:
-    found: dict[Hashable, list[Candidate]] = {}
-    for each in candidates:
-        found.setdefault(each.key, []).append(each)
     return found
 
 
@@ -135,7 +115,7 @@ class Side(NamedTuple):
 
 
 class PreferenceDataset(ConversationDataset):
-    """The pairs of ``options.data``, shuffled; with ``kto`` its good and bad trajectories.
+    """The pairs of ``options.data``, shuffled.
 
     ``limits`` are the most tokens in a row of each trained policy.
 
@@ -144,7 +124,6 @@ class PreferenceDataset(ConversationDataset):
 
     def __init__(self, options: DPOOptions, limits: Mapping[str, int]) -> None:
         super().__init__(options.shuffle_seed, limits)
-        self._pairs = options.loss.pairs
         self.units = list(_units(options))
 
     def __len__(self) -> int:
@@ -176,7 +155,7 @@ class PreferenceDataset(ConversationDataset):
                 if wrong is not None:
                     problem = f"{side.source.where}: {wrong}"
                 elif not problem:
-                    found = self._side(side, turns, f"pair@{position}" if self._pairs else "", name, runner)
+                    found = self._side(side, turns, f"pair@{position}", name, runner)
                     made += found
                     problem = "" if found else f"{side.source.where}: {side.agent} is in no seat whose policy learns"
             if problem:
@@ -204,47 +183,26 @@ class PreferenceDataset(ConversationDataset):
         ]
 
 
-def _units(options: DPOOptions) -> Iterator[tuple[Side, ...]]:
+def _units(options: DPOOptions) -> Iterator[tuple[Side, Side]]:
     compared: list[Conversation] = []
     found = 0
     for where, record in numbered(options.data or []):
-        for unit in _of_record(where, record, options):
+        if record.keys() & {"chosen", "rejected"}:
             found += 1
-            yield unit
-        if not _says_itself(record):
+            chosen, rejected = read_pair(record, where)
+            yield Side(chosen, True), Side(rejected, False)
+        else:
             compared.append(read_conversation(where, record))
-    if options.loss.pairs:
-        pairs = choose_pairs(_candidates(compared), options)
-        both = f"no two of {len(compared)} conversations are of one level"
-    else:
-        for (source, agent), good in parted(_candidates(compared), options):
-            found += 1
-            yield (Side(source, good, agent),)
-        pairs, both = [], "none of them is good or bad"
-    for (chosen, agent), (rejected, _) in pairs:
-        _check_beginnings(chosen, rejected)
-        sides = (Side(chosen, True, agent), Side(rejected, False, agent))
-        yield from ((side,) for side in sides) if not options.loss.pairs else (sides,)
+    pairs = choose_pairs(_candidates(compared), options)
+    for (better, agent), (worse, _) in pairs:
+        if type(better) is type(worse) and _beginning(better) != _beginning(worse):
+            first, second = facts_of(better), facts_of(worse)
+            why = f"begins otherwise than {second.where}, though both say level {first.level}"
+            raise ConfigError("data", f"{first.where}: {why}")
+        yield Side(better, True, agent), Side(worse, False, agent)
     if not pairs and not found:
+        both = f"no two of {len(compared)} conversations are of one level"
         raise ConfigError("data", f"leaves no pair: {both}, with returns {options.reward_gap:g} (reward_gap) apart")
-
-
-def _says_itself(record: Mapping[str, Any]) -> bool:
-    return not {"chosen", "rejected", "label"}.isdisjoint(record)
-
-
-def _of_record(where: str, record: Mapping[str, Any], options: DPOOptions) -> Iterator[tuple[Side, ...]]:
-    if not _says_itself(record):
-        return
-    if "label" in record and "chosen" not in record:
-        if options.loss.pairs:
-            raise ConfigError("loss", f"{options.loss.type} compares two, but {where} has one; take kto")
-        if not isinstance(record["label"], bool):
-            raise ConfigError("data", f"{where}: label is {shown(record['label'])}; it must be true or false")
-        yield (Side(read_conversation(where, record), record["label"]),)
-        return
-    sides = tuple(Side(example, good) for example, good in zip(read_pair(record, where), (True, False), strict=True))
-    yield from (sides,) if options.loss.pairs else ((side,) for side in sides)
 
 
 def _candidates(sources: Sequence[Conversation]) -> list[Candidate]:
@@ -261,16 +219,6 @@ def _candidates(sources: Sequence[Conversation]) -> list[Candidate]:
             for agent, value in source.returns.items():
                 found.append(Candidate((facts.game, facts.level, agent), value, (source, agent)))
     return found
-
-
-def _check_beginnings(chosen: Conversation, rejected: Conversation) -> None:
-    if isinstance(chosen, ChatExample) != isinstance(rejected, ChatExample) or _beginning(chosen) == _beginning(
-        rejected
-    ):
-        return
-    first, second = facts_of(chosen), facts_of(rejected)
-    why = f"begins otherwise than {second.where}, though both say level {first.level}"
-    raise ConfigError("data", f"{first.where}: {why}")
 
 
 def _beginning(source: Conversation) -> Any:

@@ -188,7 +188,8 @@ class ConversationDataset:
     ) -> Iterator[tuple[dict[str, list[LearntTurn]], Exception | None]]:
         """For each conversation the turns of each policy, and the error if it is left out."""
         transcripts = [source.transcript for source in sources]
-        per_policy = {policy: self._writer(policy, chat_of).write(transcripts) for policy in self.limits}
+        self._writers = self._writers or {policy: TranscriptWriter(chat_of(policy)) for policy in self.limits}
+        per_policy = {policy: writer.write(transcripts) for policy, writer in self._writers.items()}
         for number in range(len(sources)):
             turns: dict[str, list[LearntTurn]] = {}
             problem: Exception | None = None
@@ -201,11 +202,6 @@ class ConversationDataset:
                 if (tokens := longest_row(found)) > self.limits[policy]:
                     problem = ValueError(f"it makes {tokens} tokens of a row, which may have {self.limits[policy]}")
             yield turns, problem
-
-    def _writer(self, policy: str, chat_of: ChatOf) -> TranscriptWriter:
-        if policy not in self._writers:
-            self._writers[policy] = TranscriptWriter(chat_of(policy))
-        return self._writers[policy]
 
 
 class SFTDataset(ConversationDataset):

@@ -138,11 +138,7 @@ class ChatReply:
 
     def usage(self) -> dict[str, int]:
         total = self.prompt_tokens + self.completion_tokens
-        return {
-            "prompt_tokens": self.prompt_tokens,
-            "completion_tokens": self.completion_tokens,
-            "total_tokens": total,
-        }
+        return {"prompt_tokens": self.prompt_tokens, "completion_tokens": self.completion_tokens, "total_tokens": total}
 
     def message(self) -> dict[str, Any]:
         said: dict[str, Any] = {"role": "assistant", "content": self.content or (None if self.calls else "")}

@@ -61,7 +61,7 @@ from rllib_lmgame.experiments.search.spaces import to_tune
 from rllib_lmgame.telemetry.progress import ProgressCallback
 from rllib_lmgame.telemetry.trial_names import settings_name, trial_settings
 
-EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
+EXIT_OK, EXIT_FAILED = 0, 1
 
 
 def run_experiments(checked: Sequence[CheckedExperiment], options: RunOptions) -> int:
@@ -172,7 +172,9 @@ def _run_one(experiment: CheckedExperiment, options: RunOptions, since: float) -
     resumption: Resumption | None = None
     restored: str | None = None
     if options.resume and _is_started(experiment):
-        resumption = _resumption(experiment)
+        # The driver sees only in its own file system whether checkpoints are whole.
+        whole = experiment.algorithm.own and not is_uri(experiment_directory(spec))
+        resumption = Resumption(settings, adopt_newest) if whole else Resumption(settings)
     else:
         save_settings(spec)
         restored = settings.restore and find_checkpoint(settings.restore)
@@ -204,13 +206,6 @@ def _run_one(experiment: CheckedExperiment, options: RunOptions, since: float) -
     if names.error is not None:
         raise names.error
     return [summary_of(spec.name, trial, INTERRUPTION.requested) for trial in analysis.trials]
-
-
-def _resumption(experiment: CheckedExperiment) -> Resumption:
-    spec, directory = experiment.spec, experiment_directory(experiment.spec)
-    if not experiment.algorithm.own or is_uri(directory):  # The driver does not see if checkpoints are whole.
-        return Resumption(spec.options)
-    return Resumption(spec.options, adopt_newest)
 
 
 def _is_started(experiment: CheckedExperiment) -> bool:

@@ -140,16 +140,14 @@ class ExperimentOptions(Group):
     env_vars: dict[str, str | int] = option({}, "Environment variables of all processes of the run, on every node.")
     time_budget_s: float | None = option(None, "Wall-clock limit of the experiment in seconds.", gt=0)
     scheduler: str | dict[str, Any] | None = option(
-        None,
-        "Trial scheduler by name, or a mapping with `type`, `metric`, `mode` and its arguments.",
+        None, "Trial scheduler by name, or a mapping with `type`, `metric`, `mode` and its arguments."
     )
     search: SearchOptions = option(SearchOptions(), "How points of the search space are drawn.")
     callbacks: list[Any] | None = option(
         None, f"Tune callbacks: {CALLBACKS.listed()}, or a mapping with that as `type` and its arguments."
     )
     report: str | dict[str, Any] | None = option(
-        None,
-        f"Report at the end: {REPORTS.listed()}, or a mapping with that as `type` and its arguments.",
+        None, f"Report at the end: {REPORTS.listed()}, or a mapping with that as `type` and its arguments."
     )
 
 
@@ -205,9 +203,10 @@ def make_spec(name: str, settings: Mapping[str, Any], source: Source) -> Experim
         if "run" in heads:
             raise source.attach(ConfigError.together(wrong)) from None
         options = build(ExperimentOptions, {key: value for key, value in right.items() if key not in heads})
-    for key, value in options.env_vars.items():
+    for key, value in [*options.env_vars.items()]:
         if not key or "=" in key or "\0" in f"{key}{value}":
             wrong.append(ConfigError("env_vars", f"no environment holds {shown(f'{key}={value}')}"))
+            del options.env_vars[key]
     if options.config.get("env", options.env) != options.env is not None:
         wrong.append(ConfigError("config.env", f"is not the experiment's `env`, {options.env!r}; keep one"))
     elif options.env is not None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import math
+import os
 import socket
 import tempfile
 import threading
@@ -20,7 +21,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -59,9 +60,9 @@ class WeightBundle:
 
 
 def pack_state(
-    state: Mapping[str, Any], version: int, like: Mapping[str, Any] | None = None, checked: bool = True
+    state: Mapping[str, Any], version: int, like: Mapping[str, Any] | None = None, checked: bool = True, to: Any = None
 ) -> WeightBundle:
-    """Copy ``state`` into one buffer, tensor by tensor; where it is to be ``checked``, compute its checksum.
+    """Copy ``state`` into one buffer (in a file ``to``), tensor by tensor; if it is ``checked``, compute its checksum.
 
     ``like`` has tensors of the same sizes in the same order, where those of ``state`` are made when they are read.
     """
@@ -69,7 +70,9 @@ def pack_state(
     for value in (state if like is None else like).values():
         offsets.append(end)
         end += -(-value.nbytes // ALIGNMENT) * ALIGNMENT
-    buffer = np.zeros(end, np.uint8)
+    if to is not None:
+        os.posix_fallocate(to.fileno(), 0, max(1, end))  # Where it finds no room, a write to the map would kill.
+    buffer = np.zeros(end, np.uint8) if to is None else np.memmap(to, np.uint8, "r+")
     arrays = {}
     for offset, (name, value) in zip(offsets, state.items(), strict=True):
         raw, shape, dtype = _as_bytes(value)
@@ -274,6 +277,25 @@ def on_nodes(state: Mapping[str, Any]) -> Iterator[bytes]:
         global_worker.core_worker.remove_object_ref_reference(reference)
 
 
+@contextmanager
+def in_file(state: Mapping[str, Any], folder: str | None) -> Iterator[tuple[str, WeightBundle]]:
+    """Inside it, a file that processes of this node may map, and what is in it. A kill leaves nothing of it."""
+    with tempfile.TemporaryFile(dir=folder) as file:  # Without a name.
+        bundle = pack_state(state, 0, checked=False, to=file)
+        yield f"/proc/{os.getpid()}/fd/{file.fileno()}", replace(bundle, buffer=np.empty(0, np.uint8))
+
+
+def opened(source: Mapping[str, Any] | tuple[str, WeightBundle] | bytes) -> Mapping[str, Any]:
+    """Tensors by name: themselves, or those of :func:`in_file` or :func:`on_nodes`."""
+    if isinstance(source, bytes):
+        import ray
+
+        return unpack_state(ray.get(ray.cloudpickle.loads(source)))
+    if isinstance(source, tuple):
+        return unpack_state(replace(source[1], buffer=np.memmap(source[0], np.uint8, "c")))
+    return source
+
+
 def share(state: State, version: int) -> SharedBundle:
     """``state`` in the object store, packed as ``version`` if it is not packed yet."""
     if isinstance(state, SharedBundle):
@@ -398,21 +420,21 @@ class _SyncClient:
         for i, info in enumerate(infos):
             if "rank_offset" in info:
                 info["rank_offset"] += i * self._split
-        self._all("device_call", [("init_weight_transfer_engine", {"init_info": info}) for info in infos])
+        self._all("init_weight_transfer_engine", [{"init_info": info} for info in infos])
 
     def start_weight_update(self) -> None:
         self._run({n: e.begin_device_update.remote(self._version) for n, e in self._engines.items()})
 
     def update_weights(self, update_info: Any) -> None:
-        self._all("device_call", [("update_weights", {"update_info": update_info})] * len(self._engines))
+        self._all("update_weights", [{"update_info": update_info}] * len(self._engines))
 
     def finish_weight_update(self, weight_version: str | None = None) -> None:
         """Finish on every worker, and serve the new weights."""
         self._run({n: e.finish_device_update.remote(self._version) for n, e in self._engines.items()})
 
-    def _all(self, method: str, arguments: Sequence[tuple[str, dict[str, Any]]]) -> None:
+    def _all(self, operation: str, arguments: Sequence[dict[str, Any]]) -> None:
         calls = zip(self._engines.items(), arguments, strict=True)
-        self._run({n: getattr(e, method).remote(operation, **kwargs) for (n, e), (operation, kwargs) in calls})
+        self._run({name: engine.device_call.remote(operation, **own) for (name, engine), own in calls})
 
     def _run(self, calls: Mapping[str, Any]) -> dict[str, Any]:
         """Results of all calls; the first that fails ends the push, since others may wait for that engine."""

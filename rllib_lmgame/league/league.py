@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from rllib_lmgame.base.errors import CheckpointError
 from rllib_lmgame.league.matches import Match, Table, deal_matches
-from rllib_lmgame.league.matchmaking import Member, Standing, draw_member, drawn
+from rllib_lmgame.league.matchmaking import Member, Standing, draw_member
 from rllib_lmgame.league.options import LeagueOptions
 from rllib_lmgame.league.payoffs import Payoffs
 from rllib_lmgame.measures.ratings import bradley_terry
@@ -33,12 +32,10 @@ class League:
     """
 
     def __init__(self, options: LeagueOptions, policies: Sequence[str], run_seed: int) -> None:
-        self.options = options
-        self.policies = list(policies)
+        self.options, self.policies = options, list(policies)
         self.members: list[Member] = []
         self.payoffs = Payoffs()
-        self._seed = run_seed
-        self._decided = -1
+        self._seed, self._decided = run_seed, -1
 
     def due(self, iteration: int) -> list[Member]:
         """Snapshots to take before ``iteration``, with name, policy and iteration. None is due twice."""
@@ -67,8 +64,8 @@ class League:
         tables = []
         for number in range(self.options.opponent_engines if self.members and self.options.self_play_share < 1 else 0):
             policy = self.policies[number % len(self.policies)]
-            chance = partial(drawn, self._seed, "league", iteration, number)
-            tables.append(Table(policy, draw_member(self.standings(policy), self.options, chance)))
+            chance = stable_seed(self._seed, "league", iteration, number, "member") / 2**31
+            tables.append(Table(policy, draw_member(self.standings(policy), self.options.matchmaking, chance)))
         return tables
 
     def standings(self, policy: str) -> list[Standing]:

@@ -1,29 +1,21 @@
 """Members of a league, and matchmakers: classes whose fields are options, which weigh the members a policy may meet.
 
-Weights depend only on the standings, so every process draws the same. Prioritised fictitious self-play (PFSP) and
-forgotten members are those of Vinyals et al., "Grandmaster level in StarCraft II using multi-agent reinforcement
-learning", Nature 575, 2019.
+Weights depend only on the standings, so every process draws the same. Prioritised fictitious self-play (PFSP) is
+that of Vinyals et al., "Grandmaster level in StarCraft II using multi-agent reinforcement learning", Nature 575, 2019.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import Group, option, tag
 from rllib_lmgame.base.plugin import import_path
-from rllib_lmgame.rollouts.plans import stable_seed
-
-if TYPE_CHECKING:
-    from rllib_lmgame.league.options import LeagueOptions
 
 KEY = "config.league.matchmaking"
-
-FORGOTTEN_POWER = 2.0
-"""Exponent of the draw among forgotten members."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,35 +100,9 @@ class PFSPHard(Matchmaker):
         return [(1 - standing.win_rate) ** self.power for standing in standings]
 
 
-def forgotten(standings: Sequence[Standing], below: float) -> list[Standing]:
-    """Members (oldest first) that were beaten once and no longer are.
-
-    The last ones are left out as long as each is harder than the one before it (``remove_monotonic_suffix`` in the
-    pseudocode of Vinyals et al.). The win rate against one of the others must be less than ``below``.
-    """
-    end = len(standings)
-    while end > 1 and standings[end - 2].win_rate >= standings[end - 1].win_rate:
-        end -= 1
-    earlier = list(standings[:end]) if end > 1 else []
-    return earlier if any(standing.win_rate < below for standing in earlier) else []
-
-
-def draw_member(standings: Sequence[Standing], options: LeagueOptions, chance: Callable[[str], float]) -> Member:
-    """The member to meet, of at least one (oldest first); ``chance`` draws a number from [0, 1) for a purpose."""
-    against_others = 1 - options.self_play_share
-    if options.forgotten and chance("branch") * against_others < options.forgotten.share:
-        past = forgotten(standings, options.forgotten.below)
-        if past:
-            return _pick(past, [(1 - standing.win_rate) ** FORGOTTEN_POWER for standing in past], chance("member"))
-    return _pick(standings, _weights(options.matchmaking, standings), chance("member"))
-
-
-def drawn(*parts: object) -> float:
-    """A number from [0, 1) that depends only on ``parts``."""
-    return stable_seed(*parts) / 2**31
-
-
-def _pick(standings: Sequence[Standing], weights: Sequence[float], number: float) -> Member:
+def draw_member(standings: Sequence[Standing], matchmaker: Matchmaker, number: float) -> Member:
+    """The member to meet, of at least one (oldest first), by a ``number`` drawn from [0, 1)."""
+    weights = _weights(matchmaker, standings)
     total = math.fsum(weights)
     if total == 0:
         weights, total = [1.0] * len(standings), float(len(standings))

@@ -15,13 +15,6 @@ def is_league(seats: Any) -> bool:
     return LEAGUE in (seats, seats.get("type") if isinstance(seats, Mapping) else None)
 
 
-class ForgottenOptions(Group):
-    """``league.forgotten``: members that were beaten once and no longer are."""
-
-    share: float = option(0.15, "Share of matches against them; `matchmaking` takes it where none are.", gt=0, le=1)
-    below: float = option(0.7, "Win rate from which a member counts as beaten.", ge=0, le=1)
-
-
 class LeagueOptions(Group):
     """The ``league`` section of ``LMGamePPO``: past versions of the learning policies as opponents.
 
@@ -32,9 +25,6 @@ class LeagueOptions(Group):
 
     matchmaking: Annotated[Any, MATCHMAKERS] = option("pfsp_var", "How the members to meet are drawn.")
     self_play_share: float = option(0.35, "Share of the matches of a policy against itself.", ge=0, le=1)
-    forgotten: ForgottenOptions | None = option(
-        ForgottenOptions(), "Matches against members no longer beaten; null: none."
-    )
     snapshot_every: int = option(10, "PPO iterations between snapshots; the first is of the initial weights.", ge=1)
     averaged_snapshots: bool = option(False, "Members have the averaged weights (`training.ema_decay`).")
     max_members: int = option(32, "Most members; the oldest one leaves for every further one.", ge=1, le=100_000)

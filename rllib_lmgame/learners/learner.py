@@ -30,11 +30,7 @@ from ray.rllib.utils.schedules.scheduler import Scheduler
 from rllib_lmgame.inference.weights import CHECKED_EVERY, AdapterBundle, DevicePush, WeightBundle, pack_state
 from rllib_lmgame.learners.critic import Critic
 from rllib_lmgame.learners.data.batching import TokenBatch
-from rllib_lmgame.learners.engines.deepspeed_engine import (
-    DeepSpeedEngine,
-    deepspeed_config,
-    divide,
-)
+from rllib_lmgame.learners.engines.deepspeed_engine import DeepSpeedEngine, deepspeed_config, divide
 from rllib_lmgame.learners.engines.host_states import HostStates
 from rllib_lmgame.learners.engines.reference import Reference, Teacher, WeightAverage
 from rllib_lmgame.learners.engines.torch_engine import (
@@ -109,6 +105,8 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         settings = self.settings(module_id)
         if (settings.deepspeed or {}).get("activation_checkpointing"):
             module.recompute_activations()  # By the model's own gradient checkpointing.
+        if settings.ppo.torch_compile:
+            module.compile_layers()
         if module.empty:
             ranks = ProcessGroup.current(self.config.num_learners, self._device)
             divide(module, ranks, deepspeed_config(settings.deepspeed or {}, settings.grad_clip))
@@ -132,7 +130,9 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
 
     def _make_modules_ddp_if_necessary(self) -> None:
         self.ranks = ProcessGroup.current(self.config.num_learners, self._device)
-        self._agree_on_microbatches()
+        for module_id, tokens in self._microbatch_tokens.items():  # The fewest: all must know alike what fits one pass.
+            self._microbatch_tokens[module_id] = -int(self.ranks.max(-tokens))
+        self._settings.clear()
         for module_id in sorted(self.module.keys()):
             module = self.module[module_id]
             if not isinstance(module, LanguageModelRLModule) or not self.should_module_be_updated(module_id):
@@ -172,12 +172,6 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
             context = settings.ppo.max_row_tokens or self.module[module_id].options.context_length
             self._microbatch_tokens[module_id] = found_tokens(self.module[module_id], context, on_gpu, most)
         return self._microbatch_tokens[module_id]
-
-    def _agree_on_microbatches(self) -> None:
-        """The fewest tokens that any learner found: all must know alike what fits one pass."""
-        for module_id, tokens in self._microbatch_tokens.items():
-            self._microbatch_tokens[module_id] = -int(self.ranks.max(-tokens))
-        self._settings.clear()
 
     def microbatches(self) -> dict[str, int]:
         return {module_id: self.settings(module_id).microbatch_tokens for module_id in self.engines}

@@ -62,7 +62,10 @@ def layer_of(model: Any) -> Layer:
     text = model.config.get_text_config()
     width, heads = model.get_output_embeddings().in_features, number_of(text, "num_attention_heads")
     head = number_of(text, "head_dim") or width // max(1, heads)
-    parts = _last_layer(model, number_of(text, "num_hidden_layers"))
+    count = number_of(text, "num_hidden_layers")
+    found = [part for part in model.modules() if type(part).__name__ == "ModuleList" and len(part) == count]
+    # Of the last layer, by the last words of their names: the first layer may be of another kind.
+    parts = {name.rpartition(".")[2]: part for name, part in found[0][-1].named_modules()} if found else {}
     of_heads = parts.keys() & _NORMS_OF_HEADS
     norms = sum(
         type(part).__name__.endswith("Norm") and getattr(getattr(part, "weight", None), "shape", None) == (width,)
@@ -96,12 +99,6 @@ def _fed_forward(text: Any, width: int, experts: bool) -> int:
     shared = number_of(text, "shared_expert_intermediate_size") or number_of(text, "n_shared_experts") * own
     gated = 7 if getattr(text, "swiglu_limit", None) else 4  # gpt-oss clamps what is gated.
     return (number_of(text, "num_experts_per_tok") or 1) * (2 * width + gated * own) + 4 * shared
-
-
-def _last_layer(model: Any, count: int) -> dict[str, Any]:
-    """The parts of the last layer by the last word of their names: the first layer may be of another kind."""
-    found = [part for part in model.modules() if type(part).__name__ == "ModuleList" and len(part) == count]
-    return {name.rpartition(".")[2]: part for name, part in found[0][-1].named_modules()} if found else {}
 
 
 def kept_per_token(

@@ -182,6 +182,7 @@ class TrainingOptions(Group):
     )
     head_chunk_tokens: int = option(4096, "Tokens whose logits are held at once.", ge=1)
     offload_during_rollout: bool = option(False, "Learners keep their states in host memory while engines play.")
+    torch_compile: bool = option(False, "Compile norms and feed-forward layers by PyTorch.")
     optimizer: str = option(
         "adamw",
         "`adamw`, `muon` (for matrices of layers, in steps of AdamW's size, which the others have), or a class of "

@@ -5,11 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rllib_lmgame.envs.contract.sequence_form import MAX_STATES as MAX_STATES
-from rllib_lmgame.envs.contract.sequence_form import START as START
-from rllib_lmgame.envs.contract.sequence_form import GameTree as GameTree
-from rllib_lmgame.envs.contract.sequence_form import InformationSet as InformationSet
-from rllib_lmgame.envs.contract.sequence_form import walked as walked
+from rllib_lmgame.envs.contract.sequence_form import MAX_STATES, GameTree, walked
 from rllib_lmgame.envs.contract.tree import TextTreeGame
 from rllib_lmgame.envs.registry import game_spec, load_factory, make_game
 

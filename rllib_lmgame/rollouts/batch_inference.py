@@ -14,9 +14,9 @@ import numpy as np
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs.contract import InvalidAction, read_word
+from rllib_lmgame.envs.contract.sequence_form import InformationSet
 from rllib_lmgame.envs.contract.session import Observation
 from rllib_lmgame.inference.protocol import Generation, GenerationRequest, SamplingSpec, StopReason
-from rllib_lmgame.measures.game_tree import InformationSet
 from rllib_lmgame.policies.chat.format import ChatFormat, Conversation, Prompt
 from rllib_lmgame.rollouts.plans import stable_seed
 from rllib_lmgame.rollouts.seats import Generate

@@ -17,7 +17,7 @@ from rllib_lmgame.rollouts.episodes import own_return, summarize
 from rllib_lmgame.rollouts.options import EPISODES_OF_SAMPLE
 from rllib_lmgame.rollouts.plans import stable_seed
 from rllib_lmgame.rollouts.play import PlayedEpisode
-from rllib_lmgame.rollouts.records import SeatSummary, Turn
+from rllib_lmgame.rollouts.records import SeatSummary
 from rllib_lmgame.rollouts.seats import LanguageModelSeat
 
 TOKENS = ".tokens"
@@ -107,7 +107,7 @@ def _trajectory_record(played: PlayedEpisode, numbers: SeatSummary) -> dict[str,
                 "policy_version": turn.policy_version,
                 **({"later_versions": turn.later_versions} if turn.later_versions else {}),
                 "stop_reason": turn.stop_reason,
-                **_allowed_record(turn),
+                **({"allowed_counts": a.counts.tolist(), "allowed_ids": a.ids.tolist()} if (a := turn.allowed) else {}),
             }
             for turn, prompt in zip(seat.turns, written, strict=False)
         ]
@@ -143,11 +143,6 @@ def whole_prompts(trajectory: Mapping[str, Any]) -> list[list[int]]:
         prompts.append([*before[: entry.get("shared_prefix", 0)], *entry["prompt_ids"]])
         before = prompts[-1] if entry["new_row"] else before
     return prompts
-
-
-def _allowed_record(turn: Turn) -> dict[str, list[int]]:
-    allowed = turn.allowed
-    return {} if allowed is None else {"allowed_counts": allowed.counts.tolist(), "allowed_ids": allowed.ids.tolist()}
 
 
 class EpisodeLog:
@@ -195,13 +190,10 @@ def episode_text(record: Mapping[str, Any]) -> str:
             lines += [text, f"{agent}> {step['actions'][agent]!r}   reward {step['rewards'].get(agent, 0.0):+.1f}", ""]
     lines += list(dict.fromkeys(record["final_observations"].values()))
     lines.append(f"ended: {record['stop_reason'].replace('_', ' ')}")
-    lines += [f"{seat['agent_id']}: {_result_of(seat)}" for seat in record["trajectories"]]
+    for seat in record["trajectories"]:
+        verdict = seat["outcome"] or {True: "success", False: "no success", None: ""}[seat["success"]]
+        lines.append(f"{seat['agent_id']}: {verdict}{', ' * bool(verdict)}return {seat['return']:+.2f}")
     return "\n".join(lines)
-
-
-def _result_of(seat: Mapping[str, Any]) -> str:
-    verdict = seat["outcome"] or {True: "success", False: "no success", None: ""}[seat["success"]]
-    return f"{verdict}, return {seat['return']:+.2f}".removeprefix(", ")
 
 
 SAMPLE_BYTES = 500_000_000

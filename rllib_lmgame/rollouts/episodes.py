@@ -18,15 +18,9 @@ from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.measures.statistics import Rate, mean_pass_at_k, rate_over_levels
 from rllib_lmgame.rollouts.plans import AgentAssignment
 from rllib_lmgame.rollouts.play import PlayedEpisode
-from rllib_lmgame.rollouts.records import (
-    CUSTOM_DATA_KEY,
-    EpisodeSummary,
-    SeatSummary,
-    Trajectory,
-    store,
-)
+from rllib_lmgame.rollouts.records import CUSTOM_DATA_KEY, EpisodeSummary, SeatSummary, Trajectory, store
 from rllib_lmgame.rollouts.seats import LanguageModelSeat, Seat
-from rllib_lmgame.telemetry.metrics import MEASURES, OUTCOME_RATES
+from rllib_lmgame.telemetry.metrics import JUDGED, MEASURES, OUTCOME_RATES, OUTCOMES
 
 if TYPE_CHECKING:
     from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
@@ -320,8 +314,8 @@ def episode_metrics(episodes: Sequence[EpisodeSummary], failures: Iterable[str] 
 
         * RLlib's ``episode_return_{mean,min,max}``, ``episode_len_mean`` (turns of all players), ``num_episodes``,
           ``agent_episode_returns_mean/<agent>`` and ``module_episode_returns_mean/<module>``;
-        * ``success_rate`` of the trained policies, not in self-play;
-        * ``{win,draw,loss}_rate/<policy>/<role>`` in games against others, of the present policy;
+        * ``success_rate`` of the trained policies, not in self-play, and of how many: ``judged_episodes``;
+        * ``{win,draw,loss}_rate/<policy>/<role>`` in games against others, of the present policy, and ``outcomes/...``;
         * ``invalid_action_rate`` per action, ``illegal_action_rate`` of actions that could be read,
           ``format_error_rate`` per reply of a language model;
         * ``turns_per_episode`` per player, ``tokens_per_turn``, ``truncated_rate``, ``role_returns_mean/<role>``;
@@ -375,19 +369,20 @@ def _core(episodes: Sequence[EpisodeSummary]) -> dict[str, Any]:
         "stop_reason": dict(Counter(episode.stop_reason for episode in episodes)),
     }
     if verdicts:
-        result["success_rate"] = sum(verdicts) / len(verdicts)
+        result |= {"success_rate": sum(verdicts) / len(verdicts), JUDGED: len(verdicts)}
     measures = _measures(episodes)
     return result | _outcome_rates(seats) | ({MEASURES: measures} if measures else {})
 
 
 def _outcome_rates(seats: Iterable[SeatSummary]) -> dict[str, dict[str, dict[str, float]]]:
-    """``win_rate``, ``draw_rate``, ``loss_rate``: policy -> role -> share; empty without opponents."""
+    """``win_rate``, ``draw_rate``, ``loss_rate``, ``outcomes``: policy -> role -> share; empty without opponents."""
     ended: dict[tuple[str, str], list[str]] = {}
     for seat in seats:
         if seat.outcome is not None and seat.member is None:
             ended.setdefault((seat.module_id, seat.role), []).append(seat.outcome)
-    rates: dict[str, dict[str, dict[str, float]]] = {name: {} for name in OUTCOME_RATES} if ended else {}
+    rates: dict[str, dict[str, dict[str, float]]] = {name: {} for name in (*OUTCOME_RATES, OUTCOMES) if ended}
     for (policy, role), found in sorted(ended.items()):
+        rates[OUTCOMES].setdefault(policy, {})[role] = len(found)
         for name, outcome in OUTCOME_RATES.items():
             rates[name].setdefault(policy, {})[role] = found.count(outcome) / len(found)
     return rates

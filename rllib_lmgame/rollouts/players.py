@@ -30,14 +30,7 @@ from rllib_lmgame.policies.scripted import SCRIPTED_PLAYERS, ScriptedPlayer, mak
 from rllib_lmgame.rollouts.game_calls import GameCalls
 from rllib_lmgame.rollouts.options import GameConfig, TextRolloutOptions
 from rllib_lmgame.rollouts.plans import AgentAssignment, EpisodePlan, stable_seed
-from rllib_lmgame.rollouts.seats import (
-    EpisodeFailed,
-    GameCall,
-    LanguageModelSeat,
-    ReplySource,
-    Seat,
-    scripted_move,
-)
+from rllib_lmgame.rollouts.seats import EpisodeFailed, GameCall, LanguageModelSeat, ReplySource, Seat, scripted_move
 
 
 @dataclass

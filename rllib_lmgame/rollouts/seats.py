@@ -13,13 +13,7 @@ import numpy as np
 from rllib_lmgame.base.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.envs.contract.session import GameSession, Observation
 from rllib_lmgame.inference.options import InferenceOptions
-from rllib_lmgame.inference.protocol import (
-    Generation,
-    GenerationRequest,
-    SamplingSpec,
-    StopReason,
-    allowed_tokens,
-)
+from rllib_lmgame.inference.protocol import Generation, GenerationRequest, SamplingSpec, StopReason, allowed_tokens
 from rllib_lmgame.policies.chat.format import ChatFormat, Conversation, Prompt
 from rllib_lmgame.policies.scripted import ScriptedPlayer
 from rllib_lmgame.rollouts.options import TextRolloutOptions

@@ -31,6 +31,7 @@ from rllib_lmgame.base import json_files
 from rllib_lmgame.base.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.base.http_server import guard, open_to_all
 from rllib_lmgame.envs.contract.base import MAX_TEXT
+from rllib_lmgame.envs.registry import game_spec
 from rllib_lmgame.servers.openenv_forms import SCHEMA, VERSION, Action, Reset, State, openapi
 from rllib_lmgame.servers.served_episode import GameLostError, ServedEpisode, View
 from rllib_lmgame.servers.sessions import MOST_BYTES, FullError, ServedGame, SessionPool
@@ -205,7 +206,8 @@ class _Served:
         self._sockets: weakref.WeakSet[web.WebSocketResponse] = weakref.WeakSet()
 
     def route(self, app: web.Application, base: str) -> None:
-        metadata = {"name": self._game.name, "description": self._game.summary, "version": VERSION}
+        env = self._game.config.env
+        metadata = {"name": self._game.name, "description": game_spec(env).summary or env, "version": VERSION}
         told = {"health": {"status": "healthy"}, "metadata": metadata, "schema": SCHEMA}
         told["openapi.json"] = openapi(self._game.name)
         for name, content in told.items():

@@ -64,14 +64,8 @@ class Reset(BaseModel):
     seats: list[str] | dict[str, str] | None = None
 
 
-_FORMS: dict[str, type[BaseModel]] = {
-    "action": Action,
-    "observation": Observation,
-    "reset_observation": Observation,
-    "state": State,
-}
-SCHEMA = {name: form.model_json_schema() for name, form in _FORMS.items()}
-
+_FORMS = (("action", Action), ("observation", Observation), ("reset_observation", Observation), ("state", State))
+SCHEMA = {name: form.model_json_schema() for name, form in _FORMS}
 
 _METHODS = {"/health": "get", "/metadata": "get", "/schema": "get", "/mcp": "post"}
 

@@ -18,7 +18,7 @@ from functools import partial
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.step_timer import CALL_LIMIT_S
 from rllib_lmgame.envs.contract.splits import SPLIT_CHOICES
-from rllib_lmgame.envs.registry import game_spec, options_of
+from rllib_lmgame.envs.registry import options_of
 from rllib_lmgame.rollouts.game_calls import abandon, open_session
 from rllib_lmgame.rollouts.options import TextRolloutOptions
 from rllib_lmgame.rollouts.plans import EpisodePlan
@@ -66,11 +66,6 @@ class ServedGame:
             known = f"one of {', '.join(self.splits)}" if self.splits else "left out, the game has none"
             raise ConfigError("split", f"must be {known}, got {split[:100]!r}")
         return self.config.model_copy(update={"env_config": {**self.config.env_config, "split": split}})
-
-    @property
-    def summary(self) -> str:
-        """One line about the game."""
-        return game_spec(self.config.env).summary or self.config.env
 
 
 @dataclass

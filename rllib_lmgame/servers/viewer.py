@@ -17,7 +17,7 @@ from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.http_server import guard, listen
 from rllib_lmgame.base.text import first_line
 from rllib_lmgame.envs.support.loop_thread import submitted
-from rllib_lmgame.viewer.library import Library, Source, as_json
+from rllib_lmgame.viewer.library import Library, Source, as_json, with_rows
 from rllib_lmgame.viewer.page import page
 
 LOOPBACK = "127.0.0.1"
@@ -31,6 +31,17 @@ _HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Referrer-Policy": "no-referrer",
 }
+
+
+def local_app(own_page: bool = False) -> web.Application:
+    """An application for pages of this machine; ``own_page`` is that of :func:`~.http_server.is_page`."""
+
+    async def harden(request: web.Request, response: web.StreamResponse) -> None:
+        response.headers.update(_HEADERS)
+
+    app = web.Application(middlewares=[guard(None, own_page=own_page)])
+    app.on_response_prepare.append(harden)
+    return app
 
 
 class Viewer:
@@ -77,13 +88,8 @@ class Viewer:
 
     def app(self) -> web.Application:
         """The application that is served."""
-
-        async def harden(request: web.Request, response: web.StreamResponse) -> None:
-            response.headers.update(_HEADERS)
-
-        app = web.Application(middlewares=[guard(None)])
+        app = local_app()
         app.router.add_get("/{path:.*}", self._handle)
-        app.on_response_prepare.append(harden)
         return app
 
     async def _handle(self, request: web.Request) -> web.Response:
@@ -106,7 +112,8 @@ class Viewer:
         if path == "/":
             return page()
         if path == "/api/news":
-            return self._news(int(asked["from"]), int(asked["generation"]), int(asked["changes"]))
+            rows, head = library.news(int(asked["from"]), int(asked["generation"]))
+            return with_rows({**head, "title": self.title}, rows)
         if path == "/api/episode":
             if int(asked["generation"]) != library.generation:
                 raise ValueError("the files were written anew; this episode is read again")
@@ -114,9 +121,3 @@ class Viewer:
         if path == "/api/search":
             return as_json(library.search(asked["text"]))
         return None
-
-    def _news(self, first: int, generation: int, changes: int) -> bytes:
-        rows, head = self.library.news(first, generation, changes)
-        return as_json({**head, "title": self.title, "rows": None}).replace(
-            b'"rows":null', b'"rows":[' + b",".join(rows) + b"]", 1
-        )

@@ -31,6 +31,9 @@ MOSTLY = 0.5
 
 OUTCOME_RATES = {"win_rate": "win", "draw_rate": "draw", "loss_rate": "loss"}
 """``<name>/<policy>/<role>``: share of the episodes that ended so for a seat of that role."""
+COLLAPSE = "collapse"
+"""Where a result says what collapsed, and what came of it."""
+JUDGED, OUTCOMES = "judged_episodes", "outcomes"  # Numbers of episodes: of ``success_rate``, and of those rates.
 
 
 MEASURES = "measures"
@@ -59,7 +62,7 @@ EVALUATION_COLUMNS = (*EPISODE_COLUMNS[:9], *OVER_LEVELS)
 """Columns of evaluations, in every result of a run that evaluates."""
 EPISODE_NAMES = (
     *EPISODE_COLUMNS,
-    *OUTCOME_RATES,
+    *(*OUTCOME_RATES, JUDGED, OUTCOMES),
     *("episode_return_min", "episode_return_max", "response_tokens", "prompt_tokens", "num_episodes", "games"),
     *("agent_episode_returns_mean", "module_episode_returns_mean", "role_returns_mean", "stop_reason", "dropped"),
     *("own_return_mean", "seat_returns_mean"),

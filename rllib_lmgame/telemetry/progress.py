@@ -12,7 +12,15 @@ from ray.tune import Callback
 
 from rllib_lmgame.base.schedule import number_at
 from rllib_lmgame.telemetry.advice import Adviser
-from rllib_lmgame.telemetry.metrics import EXPERT_TIMER, OVER_LEVELS, PHASES, RLLIB_EVALUATION, flatten, win_draw_loss
+from rllib_lmgame.telemetry.metrics import (
+    COLLAPSE,
+    EXPERT_TIMER,
+    OVER_LEVELS,
+    PHASES,
+    RLLIB_EVALUATION,
+    flatten,
+    win_draw_loss,
+)
 from rllib_lmgame.telemetry.trial_names import names_of, trial_settings
 
 WHY_DROPPED = "/dropped"
@@ -77,8 +85,7 @@ class ProgressCallback(Callback):
     ) -> None:
         self._stop = dict(stop or {})
         self._began = time.monotonic() if since is None else since
-        self._stream = stream
-        self._why = why
+        self._stream, self._why = stream, why
         self._is_first = True
         self._first: dict[tuple[str, str], tuple[float, float]] = {}
         self._names: dict[str, str] = {}
@@ -120,7 +127,8 @@ class ProgressCallback(Callback):
         self._print(trial, progress_line(result, self._eta(trial.trial_id, result)))
         if evaluated := evaluation_line(result):
             self._print(trial, evaluated)
-        for line in self._adviser.lines(trial.trial_id, result, getattr(trial, "config", None)):
+        told = [result[COLLAPSE]] if COLLAPSE in result else []
+        for line in [*self._adviser.lines(trial.trial_id, result, getattr(trial, "config", None)), *told]:
             self._print(trial, f"note: {line}")
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
@@ -181,7 +189,8 @@ def _interval(runners: Mapping[str, Any]) -> str:
 
 def progress_line(result: Mapping[str, Any], eta_s: float | None = None) -> str:
     """The line for one result of any algorithm; parts without a number are left out."""
-    return "  ".join(part for part in (_head(result), _times(result), *_numbers(result), _eta_text(eta_s)) if part)
+    eta = [] if eta_s is None else [f"ETA {duration(eta_s)}"]
+    return "  ".join(part for part in (_head(result), _times(result), *_numbers(result), *eta) if part)
 
 
 def _head(result: Mapping[str, Any]) -> str:
@@ -270,12 +279,3 @@ def duration(seconds: float) -> str:
     if minutes < 2:
         return f"{seconds:.0f} s"
     return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60:02d} min"
-
-
-def _eta_text(eta_s: float | None) -> str:
-    if eta_s is None:
-        return ""
-    minutes, seconds = divmod(round(eta_s), 60)
-    if minutes < 60:
-        return f"ETA {minutes}:{seconds:02d}"
-    return f"ETA {minutes // 60}:{minutes % 60:02d}:{seconds:02d}"

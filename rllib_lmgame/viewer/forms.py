@@ -157,20 +157,6 @@ def is_forced(turn: Mapping[str, Any], k: int) -> bool:
     return bool(turn["counts"]) and turn["counts"][k] == 1
 
 
-def token_sums(seats: Sequence[Mapping[str, Any]]) -> list[float] | None:
-    """Over the tokens that an update knew: their number, and the sums of the distance between learner's and sampler's
-    log-probabilities, of advantages, and of entropies; ``None`` where it knew none.
-    """
-    sums = [0.0, 0.0, 0.0, 0.0]
-    for turn in (turn for seat in seats for turn in seat["turns"] if "old" in turn):
-        columns = zip(turn["logprobs"], turn["old"], turn["advantages"], turn["entropy"], strict=True)
-        for sampled, old, advantage, entropy in columns:
-            if old is not None:
-                terms = (1.0, abs(old - sampled), advantage or 0.0, entropy or 0.0)
-                sums = [total + term for total, term in zip(sums, terms, strict=True)]
-    return sums if sums[0] else None
-
-
 def row_of(episode: Mapping[str, Any], source: int, line: int) -> dict[str, Any]:
     """What the list shows of an episode, and goes by where it filters and sorts; keys are short, there are many."""
     seats = episode["seats"]
@@ -189,19 +175,18 @@ def row_of(episode: Mapping[str, Any], source: int, line: int) -> dict[str, Any]
         "k": sum(len(turn["ids"]) for seat in seats for turn in seat["turns"]),
         "v": max(versions, default=None),
         "p": episode["player"],
-        "x": token_sums(seats),
         "s": [[each[key] for key in SEAT] for each in seats],
     }
 
 
-def words_of(episode: Mapping[str, Any]) -> list[str]:
-    """All that was seen and said in an episode, to be searched; the last are the replies, seat by seat."""
+def words_of(episode: Mapping[str, Any]) -> str:
+    """All that was seen and said in an episode, to be searched."""
     parts = [episode["id"], episode["game"], str(episode["level"]), *episode["final"].values()]
-    for step in episode["steps"]:
-        for key in ("seen", "thought", "did"):
-            parts += step.get(key, {}).values()
-    replies = [str(turn["text"]) for seat in episode["seats"] for turn in seat["turns"]]
-    return ["\n".join(map(str, parts)), *replies]
+    parts += (
+        text for step in episode["steps"] for key in ("seen", "thought", "did") for text in step.get(key, {}).values()
+    )
+    parts += (turn["text"] for seat in episode["seats"] for turn in seat["turns"])
+    return "\n".join(map(str, parts))
 
 
 def plain(value: Any) -> Any:

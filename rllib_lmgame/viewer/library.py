@@ -1,30 +1,27 @@
-"""The episodes of files, found once and then read where they stand: a log of gigabytes is never held in memory.
+"""The episodes of files, found once and then read where they stand: a log of gigabytes is never held in memory, but
+for the packed words of its episodes.
 
 1. Files are read as a stream, from where they were read to: what is written meanwhile is found by the next call.
 2. What cannot be read is told and passed over; it costs no other episode.
 3. A line that is not yet whole is left for later.
-4. What an update knew of an episode's tokens is read beside it, and may come later than the episode.
-5. A file that became shorter, or was not only added to, was written anew: everything is read again, under a new
-   ``generation``.
+4. What an update knew of an episode's tokens is read with it when it is looked at, and may come later than it.
+5. A file that became shorter was written anew: everything is read again, under a new ``generation``.
 """
 
 from __future__ import annotations
 
 import json
-import mmap
-import tempfile
 import threading
-from bisect import bisect_right
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.base.json_files import parse, read_mapping
+from rllib_lmgame.base.json_files import parse
 from rllib_lmgame.base.storage import expanded
 from rllib_lmgame.base.text import first_line, printable
-from rllib_lmgame.evaluation.tournament.standings import STANDINGS_FILE
 from rllib_lmgame.rollouts.episode_log import TOKENS
 from rllib_lmgame.telemetry.trial_names import directory_names
 from rllib_lmgame.viewer.forms import episode_of, join_tokens, row_of, words_of
@@ -32,19 +29,11 @@ from rllib_lmgame.viewer.forms import episode_of, join_tokens, row_of, words_of
 MOST_PROBLEMS = 50
 LONGEST_LINE = 2**26
 """Bytes of a line; longer ones are passed over."""
-MOST_ROWS = 20_000
-"""Rows that travel at once."""
-_END = 64
-"""Bytes by which what was read of a file is known again."""
-_AT_ONCE = 256
-"""Episodes that appear together."""
-_BYTES_AT_ONCE = 2**23
-"""The most that waits for others: parsed it takes several times as much."""
 _LOGS = ("episodes/*.jsonl", f"episodes/*{TOKENS}", "games.jsonl", "results.jsonl")
 """What is looked for in a directory, in that order; where nothing is, every ``*.jsonl``."""
 _CONVERSATION = {"messages", "prompt", "conversations"}
 """What a file for supervised learning has in place of an episode's steps."""
-_DAMAGED = (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError)
+DAMAGED = (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError)
 
 
 class Place(NamedTuple):
@@ -64,25 +53,6 @@ class Source:
     label: str
     read: int = 0
     lines: int = 0
-    end: bytes = b""
-    """The last bytes that were read."""
-
-    @property
-    def written_anew(self) -> bool:
-        """Whether what was read stands there no more."""
-        size = _size(self.path)
-        if size <= self.read or not self.end:
-            return size < self.read
-        try:
-            with self.path.open("rb") as file:
-                return not self.goes_on(file)
-        except OSError:
-            return False
-
-    def goes_on(self, file: Any) -> bool:
-        """Whether the open file has what was read of it; if so it stands behind that."""
-        file.seek(self.read - len(self.end))
-        return bool(file.read(len(self.end)) == self.end)
 
     @property
     def of_tokens(self) -> bool:
@@ -107,14 +77,11 @@ class Library:
     def _clear(self) -> None:
         self.places: list[Place] = []
         self.rows: list[bytes] = []
-        self.changed: list[int] = []
         self._notes: dict[tuple[Path, str], list[Place]] = {}
-        self._rows_of: dict[tuple[Path, str], list[int]] = {}
-        self._word_ends: list[int] = []
-        self._words = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 (it lives as long as this)
+        self._words: list[bytes] = []
         self.problems.clear()
         for source in self.sources:
-            source.read, source.lines, source.end = 0, 0, b""
+            source.read, source.lines = 0, 0
 
     def add(self, sources: Sequence[Source]) -> None:
         """Further files, those that are known left out."""
@@ -122,83 +89,45 @@ class Library:
         self.sources += [source for source in sources if source.path not in known]
 
     def refresh(self) -> Iterator[int]:
-        """Read what is new; yields the number of episodes after every few of them."""
+        """Read what is new; yields the number of episodes after each."""
         with self._lock:
             self.reading = True
-            if any(source.written_anew for source in self.sources):
+            if any(_size(source.path) < source.read for source in self.sources):
                 self._clear()
                 self.generation += 1
         for number, source in sorted(enumerate(self.sources), key=lambda each: not each[1].of_tokens):
-            waiting: list[tuple[Place, Mapping[str, Any]]] = []
             try:
-                size = 0
                 for place, record in self._records(number, source):
-                    waiting.append((place, record))
-                    size += place.length
-                    if len(waiting) >= _AT_ONCE or size >= _BYTES_AT_ONCE:
-                        size = 0
-                        self._keep(waiting)
-                        yield len(self.rows)
+                    self._keep(place, record)
+                    yield len(self.rows)
             except OSError as error:
                 self._tell(f"{source.label} cannot be read: {error.strerror or first_line(error)}")
-            self._keep(waiting)
-            yield len(self.rows)
         self.reading = False
 
-    def _keep(self, waiting: list[tuple[Place, Mapping[str, Any]]]) -> None:
-        found = []
-        if waiting and self.sources[waiting[0][0].source].of_tokens:
-            self._keep_tokens(waiting)
-            return
-        for place, record in waiting:
-            label = self.sources[place.source].label
-            if record.keys() & _CONVERSATION:
-                self._tell(f"{label}: conversations are not shown; `rllib collect --format log` writes episodes")
-                continue
+    def records(self) -> Iterator[tuple[str, int, dict[str, Any]]]:
+        """File, line and record of all that stands in the files."""
+        for number, source in enumerate(self.sources):
+            for place, record in self._records(number, source):
+                yield source.label, place.line, dict(record)
+
+    def _keep(self, place: Place, record: Mapping[str, Any]) -> None:
+        source = self.sources[place.source]
+        if source.of_tokens:
+            self._notes.setdefault(self._key(place, str(record.get("episode_id"))), []).append(place)
+        elif record.keys() & _CONVERSATION:
+            self._tell(f"{source.label}: conversations are not shown; `rllib collect --format log` writes episodes")
+        else:
             try:
-                episode = self._whole(episode_of(record), place)
+                episode = episode_of(record)
                 row = as_json(row_of(episode, place.source, place.line))
-                found.append((place, row, "\n".join(words_of(episode)).lower(), self._key(place, episode["id"])))
-            except _DAMAGED as error:
-                self._tell(f"{label}, line {place.line}: no episode is read from it ({_said(error)})")
-        with self._lock:
-            for place, row, words, key in found:
-                self._rows_of.setdefault(key, []).append(len(self.rows))
-                self._word_ends.append(self._written(words))
+                words = zlib.compress(words_of(episode).lower().encode("utf-8", "replace"), 1)
+            except DAMAGED as error:
+                self.tell_of(source.label, place.line, error)
+                return
+            with self._lock:
+                self._words.append(words)
                 self.places.append(place)
                 self.rows.append(row)
-        waiting.clear()
-
-    def _written(self, words: str) -> int:
-        """Where the words of all episodes end with these, which are left out where there is no room for them."""
-        end, content = self._word_ends[-1] if self._word_ends else 0, words.encode("utf-8", "replace") + b"\0"
-        try:
-            self._words.seek(end)
-            written = 0
-            while written < len(content):
-                written += self._words.write(content[written:]) or 0
-        except OSError as error:
-            self._tell(f"not all texts are searched: {tempfile.gettempdir()} ({error.strerror})")
-            return end
-        return end + len(content)
-
-    def _keep_tokens(self, waiting: list[tuple[Place, Mapping[str, Any]]]) -> None:
-        """Rows of episodes whose tokens are now known are made again."""
-        touched: set[int] = set()
-        for place, record in waiting:
-            key = self._key(place, str(record.get("episode_id")))
-            self._notes.setdefault(key, []).append(place)
-            touched.update(self._rows_of.get(key, ()))
-        waiting.clear()
-        for number in sorted(touched):
-            try:
-                place = self.places[number]
-                row = as_json(row_of(self.episode(number), place.source, place.line))
-            except (OSError, ValueError):
-                continue
-            with self._lock:
-                self.rows[number] = row
-                self.changed.append(number)
 
     def _key(self, place: Place, episode_id: str) -> tuple[Path, str]:
         return self.sources[place.source].path.parent, episode_id
@@ -208,7 +137,7 @@ class Library:
         for note in self._notes.get(self._key(place, episode["id"]), ()):
             try:
                 join_tokens(episode, self._read(note))
-            except _DAMAGED as error:
+            except DAMAGED as error:
                 label = self.sources[note.source].label
                 self._tell(f"{label}, line {note.line}: no tokens are read from it ({_said(error)})")
         return episode
@@ -218,6 +147,10 @@ class Library:
         with source.path.open("rb") as file:
             file.seek(place.start)
             return _parsed(file.read(place.length))
+
+    def tell_of(self, label: str, line: int, error: BaseException) -> None:
+        """Note that a record is no episode, or a damaged one."""
+        self._tell(f"{label}, line {line}: no episode is read from it ({_said(error)})")
 
     def _tell(self, problem: str) -> None:
         problem = printable(problem[:500])
@@ -233,19 +166,17 @@ class Library:
                     self._tell(f"{source.label}, line {source.lines}: not a record but {type(record).__name__}")
 
     def _lines(self, source: Source, file: Any) -> Iterator[tuple[int, int, Any]]:
-        if not source.goes_on(file):
-            return  # Written anew since the call began: the next one sees it.
+        file.seek(source.read)
         while line := file.readline(LONGEST_LINE):
             if not line.endswith(b"\n"):
                 if len(line) < LONGEST_LINE:
                     return
                 while line and not line.endswith(b"\n"):
                     line = file.readline(LONGEST_LINE)
-                source.read, source.lines, source.end = file.tell(), source.lines + 1, line[-_END:]
+                source.read, source.lines = file.tell(), source.lines + 1
                 self._tell(f"{source.label}, line {source.lines}: passed over, it has more than {LONGEST_LINE:,} bytes")
                 continue
             start, source.read, source.lines = source.read, source.read + len(line), source.lines + 1
-            source.end = line[-_END:]
             if line.strip():
                 try:
                     yield start, len(line), _parsed(line)
@@ -258,48 +189,28 @@ class Library:
         cut = [(source.label, _size(source.path) - source.read) for source in self.sources]
         return [f"{printable(label)} ends in {more:,} bytes that are no whole line" for label, more in cut if more > 0]
 
-    def news(self, first: int, generation: int, changes: int = 0) -> tuple[list[bytes], dict[str, Any]]:
-        """Rows from the ``first`` on (all, for who knows another ``generation``), and what else there is to say.
-
-        They are at most :data:`MOST_ROWS`; what comes after is asked for next. Rows before them come ``again`` where
-        they are among those that changed after the first ``changes`` did.
-        """
+    def news(self, first: int, generation: int) -> tuple[list[bytes], dict[str, Any]]:
+        """Rows from the ``first`` on (all, for who knows another ``generation``), and what else there is to say."""
         with self._lock:
-            start, changes = (first, changes) if generation == self.generation else (0, len(self.changed))
-            again = sorted({number for number in self.changed[changes:] if number < start})
-            rows = self.rows[start : start + MOST_ROWS]
+            rows = self.rows[first if generation == self.generation else 0 :]
             head = {
                 "generation": self.generation,
-                "changes": len(self.changed),
-                "again": [[number, json.loads(self.rows[number])] for number in again],
-                "reading": self.reading or start + len(rows) < len(self.rows),
+                "reading": self.reading,
                 **self.about(),
                 "unfinished": [] if self.reading else self.unfinished,
             }
         return rows, head
 
     def about(self) -> dict[str, Any]:
-        """What is said of the files: their labels, the trial that each is of, who is ranked by wins, and problems."""
+        """What is said of the files: their labels, the trial that each is of, and problems."""
         folders = [source.path.parent for source in self.sources]
         trials = [folder.parent.name if folder.name == "episodes" else "" for folder in folders]
         names = directory_names(filter(None, trials))
         return {
             "files": [source.label for source in self.sources],
             "trials": [names.get(trial, "") for trial in trials],
-            "zero_sum": self.zero_sum(),
             "problems": list(self.problems),
         }
-
-    def zero_sum(self) -> dict[str, bool]:
-        """Game -> whether the standings beside its log rank by wins: what a game declares stands in no episode."""
-        found = {}
-        for place in {source.path.parent: None for source in self.sources}:
-            try:
-                for table in read_mapping(place / STANDINGS_FILE, LONGEST_LINE)["standings"]:
-                    found[str(table["game"])] = table["by"] == "wins"
-            except (OSError, ValueError, LookupError, TypeError):  # There are none, or somebody else's.
-                continue
-        return found
 
     def episode(self, number: int) -> dict[str, Any]:
         """An episode as :func:`~.forms.episode_of` has it, read from its file.
@@ -313,25 +224,15 @@ class Library:
         try:
             episode = episode_of(self._read(place))
             return self._whole(episode, place) | {"file": source.label, "line": place.line}
-        except _DAMAGED as error:
+        except DAMAGED as error:
             raise ValueError(f"{source.label} is no longer as it was ({_said(error)})") from None
 
     def search(self, text: str) -> list[int]:
         """Numbers of the episodes in which ``text`` was seen or said, upper and lower case alike."""
         needle = text.lower().encode("utf-8", "replace")
         with self._lock:
-            ends = self._word_ends[:]
-            if not needle:
-                return list(range(len(ends)))
-            found: list[int] = []
-            if not ends or not ends[-1]:
-                return found
-            with mmap.mmap(self._words.fileno(), ends[-1], access=mmap.ACCESS_READ) as words:
-                at = words.find(needle)
-                while at >= 0:
-                    found.append(bisect_right(ends, at))
-                    at = words.find(needle, ends[found[-1]])
-        return found
+            words = self._words[:]
+        return [number for number, each in enumerate(words) if needle in zlib.decompress(each)]
 
 
 def sources_of(targets: Sequence[str]) -> list[Source]:
@@ -374,6 +275,11 @@ def _logs_of(root: Path) -> list[Path]:
     found = [file for pattern in patterns for file in sorted(root.glob(pattern)) if file.is_file()]
     known = found or [file for file in sorted(root.glob("**/*.jsonl")) if file.is_file()]
     return [file for file in dict.fromkeys(known) if file.name != "failures.jsonl"]
+
+
+def with_rows(head: Mapping[str, Any], rows: Sequence[bytes]) -> bytes:
+    """``head`` as JSON, with ``rows``, which are JSON already."""
+    return as_json({**head, "rows": None}).replace(b'"rows":null', b'"rows":[' + b",".join(rows) + b"]", 1)
 
 
 def as_json(value: Any) -> bytes:

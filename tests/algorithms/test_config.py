@@ -483,7 +483,7 @@ def test_forms_of_rllib_that_cannot_work_say_what_to_write(change, words) -> Non
 def test_forms_of_rllib_that_work() -> None:
     config = LMGamePPOConfig().update_from_dict(BASE).environment(Counting, env_config={})
     assert config.env == "tests.envs.broken_games:Counting"
-    config.validate()
+    config.copy(copy_frozen=False).framework(tf_session_args={"set": "by RLlib, for its local runner"}).validate()
     for policies in ({"b", "a"}, {"a": PolicySpec(), "b": (None, None, None, None)}, ["a", "b"], {"a": {}, "b": None}):
         config = LMGamePPOConfig().update_from_dict(BASE)
         config.multi_agent(policies=policies, policy_mapping_fn=first_seat, policies_to_train=["a"]).validate()
@@ -503,6 +503,12 @@ def test_forms_of_rllib_that_work() -> None:
         here = vars(sys.modules[algorithm.__module__])
         assert all(each.__globals__ is here for each in own), "Ray has pickled it by value and replaced its methods"
         tune.Tuner(entry.name)
+
+
+def test_options_that_share_a_name_with_rllibs_or_are_a_group_are_set_by_methods() -> None:
+    config = LMGamePPOConfig().update_from_dict(BASE).training(optimizer="muon").on_collapse(success=0)
+    assert config.run.training.optimizer == "muon" and config.run.on_collapse.type == "stop"
+    assert config.on_collapse(type="stop").run.on_collapse.success == 0, "what is not named stays"
 
 
 class Heard(RLlibCallback):
@@ -525,6 +531,7 @@ def test_a_configuration_goes_through_json() -> None:
         ("learner_class", lambda config: config.training(learner_class=object)),
         ("input", lambda config: config.offline_data(input_="episodes")),
         ("custom_evaluation_function", lambda config: config.evaluation(custom_evaluation_function=print)),
+        ("compress_observations", lambda config: config.env_runners(compress_observations=True)),
     ],
 )
 def test_settings_of_rllib_that_do_nothing_here_are_refused_with_what_does(key: str, change: Any) -> None:

@@ -141,10 +141,7 @@ def test_a_stranger_names_what_is_of_this_package_and_nothing_else() -> None:
 
 
 def test_of_a_strangers_sections_those_are_read_that_playing_needs() -> None:
-    trained, played = (
-        Section(SupervisedOptions),
-        Section(SupervisedOptions, played=True),
-    )
+    trained, played = (Section(SupervisedOptions), Section(SupervisedOptions, played=True))
     entry = AlgorithmEntry(
         "Mine", "mine:Mine", "mine:Config", {**COMMON_SECTIONS, "trained": trained, "played": played}
     )

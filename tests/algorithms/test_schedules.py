@@ -340,11 +340,7 @@ class KeepConfig(LMGamePPOConfig):
         "Keep",
         algorithm=f"{__name__}:Loop",
         config=f"{__name__}:KeepConfig",
-        sections={
-            **PPO.sections,
-            "keeping": Section(KeepOptions),
-            "or_not": Section(KeepOptions, optional=True),
-        },
+        sections={**PPO.sections, "keeping": Section(KeepOptions), "or_not": Section(KeepOptions, optional=True)},
     )
 
 
@@ -441,10 +437,7 @@ def test_a_schedule_that_is_added_or_follows_another_counter_goes_on_from_there(
     state = json.loads(json.dumps(before.lmgame_state()))
     changed = {
         "lr": {"by": "env_steps", "points": [[0, 1e-3], [5000, 1e-5]]},
-        "training.policy_loss.clip_high": {
-            "by": "num_env_steps_sampled_lifetime",
-            "points": [[0, 0.2], [10_000, 0.4]],
-        },
+        "training.policy_loss.clip_high": {"by": "num_env_steps_sampled_lifetime", "points": [[0, 0.2], [10_000, 0.4]]},
         "text_rollouts.reward_scale": {"points": [[0, 1], [100, 3]]},
     }
     after = Loop(config_of(changed))

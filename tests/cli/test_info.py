@@ -59,6 +59,7 @@ def test_what_is_missing_or_does_not_fit_has_the_command_that_mends_it(
 def test_cards_are_read_from_what_the_driver_lists(told: str, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine.subprocess, "run", lambda *args, **kwargs: SimpleNamespace(stdout=told))
     assert [round(gpu.memory) for gpu in machine.gpus()] == [80] * count
+    assert sum("driver 580 or newer" in each.mend for each in machine._cards()) == count
 
 
 def test_a_check_that_fails_is_told_and_the_others_go_on(

@@ -74,12 +74,16 @@ def test_errors_name_file_line_and_key(file, capsys):
     )
 
 
-def test_the_command_itself_has_the_variables_of_the_file(file, monkeypatch):
+def test_the_command_itself_has_the_variables_of_the_file(file, monkeypatch, capsys):
     """Else the hub would refuse a gated model to its checks."""
     monkeypatch.setenv("LMGAME_OF_A_TEST", "before")
     file.write_text(GAME % "temperatur: 0.5" + "  env_vars: {LMGAME_OF_A_TEST: 7}\n")
     assert main(["train", "file", str(file)]) == 2
     assert os.environ["LMGAME_OF_A_TEST"] == "7"
+    file.write_text(GAME % "temperatur: 0.5" + "  env_vars: {A=B: x, '': y}\n")
+    assert main(["train", "file", str(file)]) == 2
+    error = capsys.readouterr().err
+    assert error.count("env_vars: no environment holds") == 2 and "did you mean 'temperature'" in error
 
 
 def test_all_wrong_keys_of_a_file_are_named_at_once(file, capsys):

@@ -14,6 +14,7 @@ from rllib_lmgame.experiments.spec import Source, make_spec
 EXAMPLES = """
 batch_mode | batch_mode: truncate_episodes
 games | {env: lmgame/FrozenLake-v0, games: [lmgame/Maze-v0]}
+on_collapse.type | {on_collapse: restore, evaluation_interval: 2}
 language_model.max_tokens_per_turn | language_model: {max_tokens_per_turn: 2048}
 language_model.min_tokens_per_turn | language_model: {min_tokens_per_turn: 129}
 language_model.reply_format | language_model: {reply_format: boxd}
@@ -22,10 +23,13 @@ language_model.dtype | language_model: {dtype: bfloat16}
 supervised.stop_at | {run: LMGameSFT, env: null, supervised: {data: 'data:agentgym-traj', stop_at: {}}}
 supervised.test_episodes | {run: LMGameSFT, env: null, supervised: {data: 'data:agentgym-traj', test_episodes: 9}}
 supervised.lr_scheduler_type | {run: LMGameAgentEvol, supervised: {lr_scheduler_type: cosine}}
+supervised.max_steps | {run: LMGameAgentEvol, supervised: {max_steps: 9}}
+supervised.stop_at | {run: LMGameAgentEvol, supervised: {stop_at: {success: 0.5}}}
 evaluation_interval | {run: LMGameSFT, env: null, supervised: {data: 'data:agentgym-traj'}, evaluation_interval: 1}
 inference.temperature | {teacher: {model: 'openai:big@http://127.0.0.1:8000/v1'}, inference: {temperature: 0.7}}
 games[0].temperature | {teacher: {model: 'openai:big@http://127.0.0.1:8000/v1'}, games: [{env: lmgame/Maze-v0, temperature: 0.7}]}
 text_rollouts.constrained_decoding | {teacher: {model: 'openai:big@http://127.0.0.1:8000/v1'}, text_rollouts: {constrained_decoding: true}}
+training.torch_compile | {training: {torch_compile: true}, deepspeed: {zero_optimization: {stage: 3}}}
 training.max_row_tokens | training: {max_row_tokens: 128}
 grad_clip_by | grad_clip_by: value
 deepspeed.zero_optimization.stage | deepspeed: {bf16: {enabled: true}, zero_optimization: {stage: 0}}
@@ -56,7 +60,6 @@ async_rollouts.max_staleness | {num_env_runners: 1, inference: {sleep_during_upd
 async_rollouts.max_staleness | async_rollouts: {max_staleness: 1}
 policy_mapping_fn | {env: lmgame/TicTacToe-v0, policy_mapping_fn: self_play, league: {}}
 league.matchmaking | {env: lmgame/TicTacToe-v0, league: {matchmaking: pfsp_hrad}}
-league.forgotten.share | {env: lmgame/TicTacToe-v0, league: {self_play_share: 0.6, forgotten: {share: 0.6}}}
 league.averaged_snapshots | {env: lmgame/TicTacToe-v0, league: {averaged_snapshots: true}}
 league.opponent_engines | {env: lmgame/TicTacToe-v0, policies: [a, b], league: {}}
 league.max_members | {env: lmgame/TicTacToe-v0, policies: [a, b], league: {opponent_engines: 2, max_members: 1}}
@@ -69,7 +72,6 @@ inference.pipeline_parallel_size | {language_model: {lora: {}}, inference: {adap
 inference.engine | inference: {engine: vlm}
 inference.quantization | inference: {engine: transformers, quantization: fp8_per_tensor}
 inference.speculative | {text_rollouts: {constrained_decoding: true}, inference: {speculative: {}, num_gpus_per_engine: 1}}
-inference.speculative | inference: {speculative: {}}
 inference.async_scheduling | {text_rollouts: {constrained_decoding: true}, inference: {async_scheduling: true}}
 inference.batch_invariant | inference: {batch_invariant: true}
 inference.engine_kwargs | inference: {engine_kwargs: {quantization: awq}}

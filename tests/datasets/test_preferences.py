@@ -12,7 +12,7 @@ import pytest
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import build
 from rllib_lmgame.datasets.options import DPOOptions
-from rllib_lmgame.datasets.preferences import Candidate, PreferenceDataset, choose_pairs, parted
+from rllib_lmgame.datasets.preferences import Candidate, PreferenceDataset, choose_pairs
 from rllib_lmgame.datasets.readers.chat import read_pair
 from rllib_lmgame.learners.data.batching import TokenBatch
 from rllib_lmgame.policies.options import LanguageModelOptions
@@ -124,10 +124,6 @@ def test_a_pair_that_is_none_is_named(record: dict[str, Any], words: str) -> Non
     assert caught.value.message.startswith("file, line 3: ") and words in caught.value.message
 
 
-def candidates(*values: tuple[str, float]) -> list[Candidate]:
-    return [Candidate(level, value, f"{level}{value:g}") for level, value in values]
-
-
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
@@ -138,14 +134,10 @@ def candidates(*values: tuple[str, float]) -> list[Candidate]:
 )
 def test_which_are_compared(options: dict[str, Any], expected: list[str]) -> None:
     """Those of one level whose returns differ enough; level b has no two that do."""
-    played = candidates(("a", 0.0), ("b", 1.0), ("a", 1.0), ("a", 0.5), ("b", 1.0), ("c", 2.5), ("c", 3.0))
-    pairs = choose_pairs(played, options_of(**options))
+    played = (("a", 0.0), ("b", 1.0), ("a", 1.0), ("a", 0.5), ("b", 1.0), ("c", 2.5), ("c", 3.0))
+    candidates = [Candidate(level, value, f"{level}{value:g}") for level, value in played]
+    pairs = choose_pairs(candidates, options_of(**options))
     assert [f"{better}-{worse}" for better, worse in pairs] == expected
-
-
-def test_which_are_good_and_which_bad() -> None:
-    played = candidates(("a", 0.0), ("a", 1.0), ("a", 0.5), ("b", 2.0))
-    assert list(parted(played, options_of(loss="kto"))) == [("a0", False), ("a1", True)]
 
 
 @pytest.fixture
@@ -177,9 +169,6 @@ def test_conversations_of_a_level_are_compared_by_their_returns(source: Callable
     assert shown_pairs(source(LOG)) == ["x+-z"]
     assert shown_pairs(source(LOG, reward_gap=0.05)) == ["x+-z", "w+-y"]
     assert shown_pairs(source([*LOG, PAIR])) == ["2+-3", "x+-z"]
-    assert shown_pairs(source(LOG, loss="kto")) == ["x+", "z"]
-    labelled = [played("a", "x", label=True), played("c", "y", label=False)]
-    assert shown_pairs(source([*labelled, PAIR], loss="kto")) == ["x+", "y", "2+", "3"]
 
 
 @pytest.mark.parametrize(
@@ -188,8 +177,6 @@ def test_conversations_of_a_level_are_compared_by_their_returns(source: Callable
         (LOG[:1], {}, "data", "leaves no pair: no two of 1 conversations are of one level, with returns"),
         ([played("a", "x")], {}, "data", "entry 1: is no pair, and says no return"),
         ([{"messages": messages("u a", "a b")}], {}, "data", "is no pair, and says no level"),
-        ([played("a", "x", label=True)], {}, "loss", "sigmoid compares two, but"),
-        ([played("a", "x", label=1)], {"loss": "kto"}, "data", "label is 1; it must be true or false"),
         (
             [{"prompt_input_ids": [1], "chosen_input_ids": [2], "rejected_input_ids": [3]}],
             {},

@@ -80,10 +80,7 @@ def test_tools_and_their_calls_are_kept_as_templates_want_them() -> None:
     transcript = read_record(record, "x").transcript
     assert transcript.tools == ({"name": "add"},)
     assert transcript.messages[1] == Message(
-        "assistant",
-        "",
-        1.0,
-        {"tool_calls": [{"type": "function", "function": {"name": "add", "arguments": {"a": 1}}}]},
+        "assistant", "", 1.0, {"tool_calls": [{"type": "function", "function": {"name": "add", "arguments": {"a": 1}}}]}
     )
     assert transcript.messages[2] == Message("tool", "2", 0.0, {"tool_call_id": "a"})
     observed = {"conversations": [{"from": who, "value": "x"} for who in ("human", "gpt", "observation", "gpt")]}

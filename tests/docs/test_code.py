@@ -38,13 +38,7 @@ from rllib_lmgame.rollouts.records import GameConfig
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
-RUN_ELSEWHERE = {
-    "README.md": 1,
-    "writing-a-game.md": 5,
-    "own-model.md": 1,
-    "coming-from-rllib.md": 6,
-    "serving.md": 3,
-}
+RUN_ELSEWHERE = {"README.md": 1, "writing-a-game.md": 5, "own-model.md": 1, "coming-from-rllib.md": 6, "serving.md": 3}
 """Python blocks with a test of their own."""
 
 SMALLER = {
@@ -211,11 +205,7 @@ def test_the_policy_loss_shown_is_the_formula_beside_it() -> None:
     advantages = torch.tensor([2.0, 2.0, 2.0, -3.0, -3.0, -3.0], dtype=torch.float64)
     new, old = ratio.log().requires_grad_(), torch.zeros_like(ratio)
     terms = PolicyTerms(
-        logprobs=new,
-        old_logprobs=old,
-        rollout_logprobs=old,
-        advantages=advantages,
-        sequence=torch.arange(6),
+        logprobs=new, old_logprobs=old, rollout_logprobs=old, advantages=advantages, sequence=torch.arange(6)
     )
     loss, sums = shown["SPO"](clip_high=0.2)(terms)
     formula = [-(r * a - abs(a) * (r - 1) ** 2 / 0.4) for r, a in zip(ratio.tolist(), advantages.tolist(), strict=True)]
@@ -250,13 +240,6 @@ def test_python_with_a_test_of_its_own_is_all_there_is() -> None:
             assert len(blocks(page, "python")) == RUN_ELSEWHERE[page.name], page.name
 
 
-def shown_loggers() -> ModuleType:
-    """The module that the page on monitoring shows."""
-    module = ModuleType("my_loggers")
-    exec(compile(block("monitoring.md", "class Trackio"), "monitoring.md", "exec"), vars(module))
-    return module
-
-
 YAML = [(page, text) for page in PAGES for text in blocks(page, "yaml") if "my_package.tools_server" not in text]
 """That one is run by tests/envs/test_own_tools.py, with tools of its own."""
 
@@ -267,8 +250,6 @@ def test_yaml_passes_the_checks_of_a_run(
 ) -> None:
     """A fragment is put where it belongs: settings of an experiment, or of its configuration."""
     monkeypatch.setenv("JUDGE_KEY", "of a judge")
-    if "my_loggers" in text:
-        monkeypatch.setitem(sys.modules, "my_loggers", shown_loggers())
     if "my_ideas" in text:
         ideas = ModuleType("my_ideas")
         monkeypatch.setitem(sys.modules, "my_ideas", ideas)

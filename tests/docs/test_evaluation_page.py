@@ -67,9 +67,7 @@ def test_the_page_shows_commands() -> None:
 
 
 @pytest.mark.parametrize(
-    "command",
-    [COMMANDS[0], *(pytest.param(command, marks=pytest.mark.slow) for command in COMMANDS[1:])],
-    ids=" ".join,
+    "command", [COMMANDS[0], *(pytest.param(command, marks=pytest.mark.slow) for command in COMMANDS[1:])], ids=" ".join
 )
 def test_a_command_plays_what_it_names(
     command: list[str], here: Path, endpoint: Any, ray_cluster: Any, capsys: pytest.CaptureFixture[str]

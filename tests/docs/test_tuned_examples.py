@@ -38,7 +38,7 @@ FILES = sorted(EXAMPLES.rglob("*.yaml"))
 GPU_FILES = [path for path in FILES if re.search(r"-\d+gpu$", path.stem)]
 MULTIPLAYER_FILES = [path for path in GPU_FILES if path.stem.startswith("multiplayer")]
 AGENTGYM_FILES = [path for path in GPU_FILES if path.stem.startswith("agentgym")]
-HERE = [path for path in FILES if not path.stem.startswith("smollm2") or PRETRAINED["smollm2-135m"].parts()]
+HERE = [path for path in FILES if not path.stem.startswith("smollm2") or PRETRAINED["smollm2-135m"].installed()]
 """Those whose weights are installed, where a package has them."""
 GRL_QUICK = EXAMPLES / "grl-quick.yaml"
 TINY_FILES = [path for path in HERE if path not in (*GPU_FILES, GRL_QUICK) and path.stem != "cartpole-ppo"]

@@ -132,8 +132,7 @@ def test_the_token_goes_to_the_hub_and_to_no_other_host(gsm8k: HubServer, monkey
 
 
 @pytest.mark.parametrize(
-    ("status", "says"),
-    [(401, "no list of datasets/openai/gsm8k .*401.*set HF_TOKEN"), (404, "404"), (503, "503")],
+    ("status", "says"), [(401, "no list of datasets/openai/gsm8k .*401.*set HF_TOKEN"), (404, "404"), (503, "503")]
 )
 def test_what_a_hub_refuses_is_said_in_words(gsm8k: HubServer, status: int, says: str) -> None:
     gsm8k.status = status

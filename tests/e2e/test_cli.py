@@ -26,12 +26,7 @@ def write_file(tmp_path, tiny_dict) -> Callable[..., str]:
 
     def write(name: str, rl_iterations: int, **config) -> str:
         values = tiny_dict(**config)
-        spec = {
-            "run": "LMGamePPO",
-            "env": values.pop("env"),
-            "stop": {"rl_iteration": rl_iterations},
-            "config": values,
-        }
+        spec = {"run": "LMGamePPO", "env": values.pop("env"), "stop": {"rl_iteration": rl_iterations}, "config": values}
         path = tmp_path / f"{name}.yaml"
         path.write_text(yaml.safe_dump({name: {**spec, "storage_path": str(tmp_path / "results")}}))
         return str(path)
@@ -141,12 +136,7 @@ def test_a_run_that_is_killed_in_the_middle_of_what_it_writes_or_sends_goes_on_f
     rllib: Rllib, write_file: WriteFile, tmp_path: Path, point: str
 ) -> None:
     league = {"snapshot_every": 1, "max_members": 4}
-    kuhn = {
-        "env": "lmgame/KuhnPoker-v0",
-        "env_config": {},
-        "league": league,
-        "training": {"importance_sampling": None},
-    }
+    kuhn = {"env": "lmgame/KuhnPoker-v0", "env_config": {}, "league": league, "training": {"importance_sampling": None}}
     file = write_file("killed", 5, text_rollouts={"constrained_decoding": True}, **kuhn)
     spec = yaml.safe_load(Path(file).read_text())
     spec["killed"] |= {"run": "faulty_games:DiesWithItsDriver", "checkpoint_config": {"checkpoint_frequency": 1}}

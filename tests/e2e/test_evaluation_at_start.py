@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+import numpy as np
 import pytest
+from learner_weights import weights_of
 from ray.tune.experiment import Trial
 from ray.tune.utils import flatten_dict
 
@@ -17,11 +19,15 @@ RETURN = "evaluation/env_runners/best_return_mean"
 
 
 @pytest.mark.slow
-def test_a_run_begins_with_an_evaluation_and_keeps_what_did_best(start, make_config, tmp_path: Path) -> None:
+def test_a_run_begins_with_an_evaluation_and_keeps_what_did_best(
+    start, make_config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     own = {"at_start": True, "samples": 2, "best": RETURN, "best_order": "min"}
-    config = make_config(evaluation_interval=1, evaluation_duration=3, evaluation_config=own)
+    evaluation = {"evaluation_interval": 1, "evaluation_duration": 3, "evaluation_config": own}
+    config = make_config(**evaluation, on_collapse="restore")
     algorithm = start(config)
     first = algorithm.train()
+    begun = weights_of(algorithm)
     assert first["training_iteration"] == algorithm.iteration == algorithm.policy_version == 0
     numbers = first["evaluation"]["env_runners"]
     assert numbers["num_episodes"] == 6 and 0 <= numbers["pass_at_k"] <= 1
@@ -41,4 +47,13 @@ def test_a_run_begins_with_an_evaluation_and_keeps_what_did_best(start, make_con
     algorithm._best, algorithm._at_start = None, True
     algorithm.restore_from_path(checkpoint)
     assert algorithm._best == -math.inf and not algorithm._at_start
-    assert algorithm.train()["training_iteration"] == 2, "an evaluation at the start comes once"
+    monkeypatch.setattr(algorithm._guard, "seen", lambda result: "success fell")
+    third, weights = algorithm.train(), weights_of(algorithm)
+    assert third["training_iteration"] == algorithm.policy_version == 2, "an evaluation at the start comes once"
+    assert "goes on with the weights of iteration 0" in third["collapse"] and not third["done"]
+    assert all(np.array_equal(begun[name], weights[name]) for name in begun)
+    monkeypatch.undo()
+    last = algorithm.train()
+    assert last["training_iteration"] == 3 and last["learners"]["player"]["logprob_diff"] < 1e-3, (
+        "engines went back too"
+    )

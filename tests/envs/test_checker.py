@@ -127,11 +127,7 @@ def test_the_fault_of_a_broken_game_is_named(name: str, said: str) -> None:
                 "as reply 1 is not marked",
             ],
         ),
-        (
-            "Endless",
-            {"max_invalid_actions": None},
-            [r" of the 16 .*; end it after max_invalid_actions"],
-        ),
+        ("Endless", {"max_invalid_actions": None}, [r" of the 16 .*; end it after max_invalid_actions"]),
     ],
 )
 def test_what_is_wrong_with_invalid_replies_is_said_once(name: str, config: dict, said: list[str], monkeypatch) -> None:

@@ -14,13 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rllib_lmgame.envs.contract.base import InvalidAction
-from rllib_lmgame.envs.games.web.deep_search.corpus import (
-    Passage,
-    exact_match,
-    f1,
-    generated_corpus,
-    holds_answer,
-)
+from rllib_lmgame.envs.games.web.deep_search.corpus import Passage, exact_match, f1, generated_corpus, holds_answer
 from rllib_lmgame.envs.games.web.deep_search.game import DeepSearch
 from rllib_lmgame.envs.games.web.deep_search.loader import FIRST_NUMBERS, load_questions
 from tests.envs.begun import begun

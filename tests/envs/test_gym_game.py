@@ -100,11 +100,7 @@ def holding(player: list[int], dealer: list[int]) -> Callable[[Any], None]:
     return put
 
 
-LAKE = {
-    "env_kwargs": {"is_slippery": False},
-    "action_names": ("Left", "Down", "Right", "Up"),
-    "split_by_start": False,
-}
+LAKE = {"env_kwargs": {"is_slippery": False}, "action_names": ("Left", "Down", "Right", "Up"), "split_by_start": False}
 KNOWN: dict[str, tuple[str, dict[str, Any], Any, list[str], list[float], bool | None]] = {
     "over the lake": (
         "GymFrozenLake",

@@ -15,6 +15,7 @@ from open_spiel.python import policy as spiel_policy  # noqa: E402
 from open_spiel.python.algorithms import best_response, expected_game_score  # noqa: E402
 
 from rllib_lmgame.envs.contract import GameState, TextTreeGame  # noqa: E402
+from rllib_lmgame.envs.contract.sequence_form import GameTree, InformationSet, walked  # noqa: E402
 from rllib_lmgame.envs.games.duels.kuhn_poker import RANKS, KuhnPoker  # noqa: E402
 from rllib_lmgame.envs.games.duels.leduc_poker import CARDS, LeducPoker  # noqa: E402
 from rllib_lmgame.envs.games.duels.liars_dice import LIAR, LiarsDice, bids  # noqa: E402
@@ -22,7 +23,6 @@ from rllib_lmgame.measures.exploitability import (  # noqa: E402
     game_values,
     nash_conv,
 )
-from rllib_lmgame.measures.game_tree import GameTree, InformationSet, walked  # noqa: E402
 
 
 @dataclass(frozen=True)

@@ -111,11 +111,7 @@ def caught(env: OpenSpielGame, column: int) -> list[float]:
 FIRST_WINS, SECOND_WINS = [1.0, -1.0], [-1.0, 1.0]
 KNOWN: dict[str, tuple[str, str, Any]] = {
     "three in a row": ("tic_tac_toe", "x(0,0) o(1,0) x(0,1) o(1,1) x(0,2)", FIRST_WINS),
-    "who takes the last loses": (
-        "nim",
-        "pile:4, take:7;|pile:3, take:5;|pile:2, take:3;|pile:1, take:1;",
-        FIRST_WINS,
-    ),
+    "who takes the last loses": ("nim", "pile:4, take:7;|pile:3, take:5;|pile:2, take:3;|pile:1, take:1;", FIRST_WINS),
     "who takes the last wins": (
         "nim(is_misere=false)",
         "pile:4, take:7;|pile:3, take:5;|pile:2, take:3;|pile:1, take:1;",

@@ -46,6 +46,23 @@ def check_the_simulators_path() -> None:
     game.close()
 
 
+KNOWN = {  # Twelfths of the score: three for the way to the workshop, six for the focus, three for the box.
+    EASY_TASK: (["go to hallway", "go to workshop", "focus on table", "move table to blue box"], [1, 2, 6, 3], True),
+    "find-animal": (["go to hallway", "go to workshop", "focus on table"], [1, 2, -3], False),  # It is none.
+}
+
+
+def check_known_episodes() -> None:
+    """They pay what the task's goals are worth, and a wrong focus fails it for good."""
+    for task, (actions, twelfths, won) in KNOWN.items():
+        game = begun(SciWorld(task=task, easy=True), seed=1)
+        steps = [game.step(action) for action in actions]
+        assert [step[1] * 12 for step in steps] == pytest.approx(twelfths)
+        assert [step[2] for step in steps] == [False] * (len(steps) - 1) + [True]
+        assert steps[-1][4]["success"] is won
+        game.close()
+
+
 @needs_java
 @pytest.mark.slow
 @pytest.mark.parametrize("task", TASKS)
@@ -99,6 +116,7 @@ def test_games_in_one_process_do_not_disturb_each_other() -> None:
     one.close()
     check_the_simulators_path()
     check_what_is_no_action()
+    check_known_episodes()
     two.close()
 
 

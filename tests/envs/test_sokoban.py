@@ -9,6 +9,7 @@ from collections import deque
 import numpy as np
 import pytest
 
+from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs.games.grids.sokoban import Sokoban
 from rllib_lmgame.envs.games.grids.sokoban_rooms import Distances, Level, bits, carve, directions, inner_cells, move
 from rllib_lmgame.envs.games.grids.sokoban_walks import pulled_apart, walked_room
@@ -166,6 +167,13 @@ def test_walked_rooms_and_starts_are_those_of_gym_sokoban(boxes: int) -> None:
             assert start == (tuple(masks) if score > 0 else None)
             found.append(start)
     assert sum(start is not None for start in found) >= 10
+
+
+def test_a_search_for_rooms_that_hardly_occur_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rllib_lmgame.envs.games.grids.sokoban.MAX_SEARCH_S", 0.05)
+    rare = {"dim_room": (12, 12), "num_boxes": 2, "min_distance": 100, "max_actions": None, "max_turns": 30}
+    with pytest.raises(ConfigError, match=r"12x12 with num_boxes=2 was found .* 100 to 150 moves; .*dim_room"):
+        next(Sokoban(generator="gym_sokoban", **rare).levels(random.Random(0)))
 
 
 def gym_sokoban(module: str):

@@ -6,9 +6,7 @@ import pytest
 
 from rllib_lmgame.envs.games.grids.tetris.board import SHAPES, TURNED
 from rllib_lmgame.envs.games.grids.tetris.game import Tetris
-from rllib_lmgame.envs.games.grids.tetris.search import (
-    first_line,
-)
+from rllib_lmgame.envs.games.grids.tetris.search import first_line
 from tests.envs.begun import begun
 
 FULL = {"rows": 20, "columns": 10, "pieces": "tetrominoes", "allow_rotation": True}

@@ -12,13 +12,7 @@ from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs.games.web.webshop.game import WebShop
 from rllib_lmgame.envs.games.web.webshop.generated import generated_catalogue
 from rllib_lmgame.envs.games.web.webshop.pages import Page
-from rllib_lmgame.envs.games.web.webshop.products import (
-    Goal,
-    Product,
-    ratio,
-    score,
-    token_set_ratio,
-)
+from rllib_lmgame.envs.games.web.webshop.products import Goal, Product, ratio, score, token_set_ratio
 from tests.envs.begun import begun
 
 

@@ -17,12 +17,7 @@ from hypothesis import strategies as st
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import build
 from rllib_lmgame.endpoints.address import Address, EndpointOptions, read_address
-from rllib_lmgame.endpoints.client import (
-    GIVE_UP_AFTER,
-    ConversationTooLong,
-    EndpointClient,
-    EndpointError,
-)
+from rllib_lmgame.endpoints.client import GIVE_UP_AFTER, ConversationTooLong, EndpointClient, EndpointError
 from rllib_lmgame.envs.contract.session import Observation
 from rllib_lmgame.evaluation.players.naming import make_players
 from rllib_lmgame.evaluation.players.settings import PlayerSettings, Sections

@@ -16,12 +16,7 @@ import pytest
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.cli.tournament import standings_text
-from rllib_lmgame.evaluation.tournament.results import (
-    GameResult,
-    SeatResult,
-    TournamentDirectory,
-    result_of,
-)
+from rllib_lmgame.evaluation.tournament.results import GameResult, SeatResult, TournamentDirectory, result_of
 from rllib_lmgame.evaluation.tournament.schedule import match_ups, schedule
 from rllib_lmgame.evaluation.tournament.standings import RETURN, WINS, has_stakes, is_zero_sum, standings, write_csv
 from rllib_lmgame.measures.statistics import mean_interval, wilson_interval

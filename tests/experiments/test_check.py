@@ -103,10 +103,7 @@ def test_who_is_refused_is_told_what_works_here(text, override, words):
         ("env='raising:Leaving'", "config.env", "SystemExit: 3"),
         *(
             (f"config.training.advantage_estimator='raising:{name}'", "config.training.advantage_estimator", words)
-            for name, words in (
-                ("NotMade", "making `raising:NotMade` fails: TypeError"),
-                ("Leaving", "SystemExit: 3"),
-            )
+            for name, words in (("NotMade", "making `raising:NotMade` fails: TypeError"), ("Leaving", "SystemExit: 3"))
         ),
         ("config.lr={quniform: [1.0e-5, 1.0e-3, 3.0e-5]}", "config.lr.quniform", "not divisible"),
         ("config.language_model={tokenizer: ~nobodyhere/x}", "config.language_model.tokenizer", "no such tokenizer"),

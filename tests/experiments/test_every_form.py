@@ -27,10 +27,7 @@ CONFIGS: list[tuple[str, dict[str, Any]]] = [
                 "demonstrations": [{"observation": "1 + 1", "action": "2", "think": None}],
                 "turn_suffix": "Turns left: {turns_left}",
             },
-            "inference": {
-                "engine": "rllib_lmgame.inference.options:Transformers",
-                "engine_kwargs": {"seed": 1},
-            },
+            "inference": {"engine": "rllib_lmgame.inference.options:Transformers", "engine_kwargs": {"seed": 1}},
             "training": {
                 "advantage_estimator": {"type": "bilevel_gae", "turn_lambda": 0.5},
                 "policy_loss": {"type": "gspo", "clip_low": 0.1, "clip_high": 0.3, "dual_clip": 3},
@@ -62,12 +59,7 @@ CONFIGS: list[tuple[str, dict[str, Any]]] = [
             "training": {
                 "advantage_estimator": "rllib_lmgame.learners.advantages:token_gae",
                 "policy_loss": {
-                    "clip_high": {
-                        "by": "env_runners/episode_return_mean",
-                        "values": [0.2, 0.3],
-                        "above": 1,
-                        "below": 0,
-                    }
+                    "clip_high": {"by": "env_runners/episode_return_mean", "values": [0.2, 0.3], "above": 1, "below": 0}
                 },
                 "critic": {"target": "gae", "lr": 1e-4, "clip": 0.2, "backbone_lr": None},
                 "importance_sampling": None,
@@ -115,8 +107,8 @@ PLAYERS = [
         "policies": {"a": {}, "b": {}},
         "policy_mapping_fn": {"grid_search": ["shared", {"X": "a", "O": "b"}, {"X": "b", "O": "a"}]},
     },
-    {"league": {"matchmaking": {"type": "pfsp_hard", "power": 3}, "forgotten": {"share": 0.25, "below": 0.6}}},
-    {"league": {"averaged_snapshots": True, "forgotten": None}, "training": {"ema_decay": 0.9}},
+    {"league": {"matchmaking": {"type": "pfsp_hard", "power": 3}}},
+    {"league": {"averaged_snapshots": True}, "training": {"ema_decay": 0.9}},
 ]
 GAMES = [
     {"env": "rllib_lmgame.envs.games.duels.tic_tac_toe:TicTacToe", "env_config": {"show_rules": False}},

@@ -72,8 +72,8 @@ def test_the_next_run_of_the_same_job_is_not_asked_to_stop(ray_cluster):
     with handled_signals() as signals:
         signals.handle(signal.SIGTERM)
         signals.tell()
-        assert interruption._marked()
-    assert not interruption._marked()
+        assert interruption._asked("get")
+    assert not interruption._asked("get")
 
 
 def test_handlers_are_put_back_and_an_ignored_signal_stays_ignored():

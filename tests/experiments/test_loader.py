@@ -94,14 +94,7 @@ def test_what_is_merged_twice_is_refused_and_what_is_not_closed_is_told_where_it
         assert error_of(text).source == "x.yaml:2"
 
 
-@pytest.mark.parametrize(
-    "tag",
-    [
-        "!!python/object/apply:os.system",
-        "!custom",
-        "!!set",
-    ],
-)
+@pytest.mark.parametrize("tag", ["!!python/object/apply:os.system", "!custom", "!!set"])
 def test_tags_that_make_objects_are_refused(tag):
     error = error_of(f"a: 1\nb: {tag} {{}}")
     assert error.source == "x.yaml:2"
@@ -127,6 +120,7 @@ def test_a_merge_takes_mappings_alone():
         (r'a: "\ud800"', "not readable as YAML"),
         ("a: !!" + "k" * 5000 + " [1]", "tag"),
         ("a: !!map [1]", "2002:map"),
+        ("a: {bf16:{enabled:true}}", "a colon needs a space behind it"),
     ],
 )
 def test_surprises_are_refused_on_their_line(text, words):

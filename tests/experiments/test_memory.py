@@ -29,14 +29,10 @@ from rllib_lmgame.algorithms.cluster.memory import (
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.experiments.checks.check import check_experiments
-from rllib_lmgame.experiments.checks.dry_run import (
-    dry_run_lines,
-    limits,
-    resolved_config,
-)
+from rllib_lmgame.experiments.checks.dry_run import dry_run_lines, limits, resolved_config
 from rllib_lmgame.experiments.checks.resources import cards_of, check_fits, check_memory, request_of, trials_at_once
 from rllib_lmgame.experiments.files.reading import load_text
-from rllib_lmgame.experiments.spec import Source, make_spec, make_specs
+from rllib_lmgame.experiments.spec import SearchOptions, Source, make_spec, make_specs
 from rllib_lmgame.learners.advantages import Estimator
 from rllib_lmgame.learners.microbatch import Layer
 from rllib_lmgame.policies.model.heads import ActionValues
@@ -83,16 +79,17 @@ SHAPE = ModelShape(
 
 
 @pytest.mark.parametrize(
-    ("stage", "weights", "gradients", "optimizer"),
-    [(0, 2, 2, 12), (1, 2, 4, 12 / 4), (2, 2, 4 / 4, 12 / 4), (3, 2 / 4, 4 / 4, 12 / 4)],
+    ("stage", "weights", "gradients", "optimizer", "buffers"),
+    [(0, 2, 2, 12, 0), (1, 2, 4, 12 / 4, 2), (2, 2, 4 / 4, 12 / 4, 2 / 4), (3, 2 / 4, 4 / 4, 12 / 4, 2)],
 )
-def test_zero_divides_what_it_says(stage, weights, gradients, optimizer):
+def test_zero_divides_what_it_says(stage, weights, gradients, optimizer, buffers):
     """16-bit mixed precision on 4 learners: the ZeRO paper's bytes a parameter, with gradients in float32."""
     parts = learner_mib(SHAPE, mixed_precision=True, zero={"stage": stage, "reduce_bucket_size": 1000}, num_learners=4)
     per_parameter = {name: value * MIB / trained_parameters(SHAPE) for name, value in parts.items()}
     assert per_parameter["weights"] == pytest.approx(weights)
     assert per_parameter["gradients"] == pytest.approx(gradients)
     assert per_parameter["optimizer"] == pytest.approx(optimizer)
+    assert per_parameter.get("ZeRO's buffers", 0) == pytest.approx(buffers, abs=0.01)
 
 
 def test_an_offloaded_optimizer_is_more_in_host_memory():
@@ -441,7 +438,7 @@ def test_trials_at_once(planned):
     """As many as were asked for, as fit, and as there are."""
 
     def count(trials: int, most: int | None, cpus: float) -> int:
-        told = planned.spec.options.model_copy(update={"search": {"max_concurrent_trials": most} if most else {}})
+        told = planned.spec.options.model_copy(update={"search": SearchOptions(max_concurrent_trials=most)})
         spec = dataclasses.replace(planned.spec, options=told)
         return trials_at_once(dataclasses.replace(planned, spec=spec, num_trials=trials), {"CPU": cpus})
 
@@ -483,6 +480,14 @@ def test_what_fits_nowhere_is_refused_before_anything_starts(changes, message):
     specs = make_specs({"big": EXPERIMENT | {"config": config}}, Source("here"))
     with pytest.raises(ConfigError, match=message):
         check_fits(check_experiments(specs))
+
+
+@pytest.mark.parametrize("nothing", [{"inference": {"num_cpus_per_engine": 0}}, {"num_cpus_per_env_runner": 0}])
+def test_processes_that_ask_for_nothing_are_refused(nothing):
+    config = EXPERIMENT["config"] | {"num_env_runners": 1} | nothing
+    specs = make_specs({"big": EXPERIMENT | {"config": config}}, Source("here"))
+    with pytest.raises(ConfigError, match=r"asks for nothing; inference\.num_cpus_per_engine, .* above 0"):
+        request_of(check_experiments(specs)[0])
 
 
 def test_shared_memory_of_engines_with_tensor_parallelism_is_counted(planned):

@@ -18,6 +18,7 @@ from rllib_lmgame.experiments.files.reading import read_experiments
 from rllib_lmgame.experiments.results.files import RESULT_FILE
 from rllib_lmgame.experiments.selftest import running
 from rllib_lmgame.experiments.selftest.checks import CHECKS, ITERATIONS, Peaks, file_of, judged
+from rllib_lmgame.experiments.selftest.learning import DILEMMA, GAMES, LEARNING
 from rllib_lmgame.experiments.selftest.running import Here, run_apart, visible
 from rllib_lmgame.telemetry.metrics import LEARNER_NAMES
 
@@ -40,8 +41,7 @@ def results_with(**numbers: Any) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(
-    ("variable", "ids"),
-    [(None, "0 1 2"), ("", ""), ("2,0", "2 0"), ("-1", ""), ("GPU-1a, 1", "GPU-1a 1")],
+    ("variable", "ids"), [(None, "0 1 2"), ("", ""), ("2,0", "2 0"), ("-1", ""), ("GPU-1a, 1", "GPU-1a 1")]
 )
 def test_hidden_gpus_are_left_alone(variable: str | None, ids: str) -> None:
     assert visible(variable, 3) == tuple(ids.split())
@@ -87,7 +87,7 @@ def test_a_process_that_dies_is_told_of(tmp_path: Path) -> None:
 def fates(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """What becomes of each check: the results of its run, and why it did not end well."""
     told: dict[str, Any] = {}
-    files = {json.dumps(file_of(check, False, None)): check.name for check in CHECKS}
+    files = {json.dumps(file_of(check, False, None)): check.name for check in (*CHECKS, LEARNING)}
 
     def run(command: list[str], log: Path, limit_s: float, variables: dict[str, str]) -> str:
         results, why = told[files[(log.parent / "selftest.yaml").read_text()]]
@@ -140,6 +140,15 @@ def test_each_check_costs_only_itself(
     assert "exists" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("unlearnt", ["", *GAMES])
+def test_what_is_not_learnt_fails(unlearnt: str, fates: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+    rates = {name: {"success_rate": 0.25 if name == unlearnt else 0.98} for name in GAMES}
+    rates[DILEMMA] = {"measures": {"cooperation_rate": 0.5 if unlearnt == DILEMMA else 0.02}}
+    fates |= {LEARNING.name: ([{"env_runners": {"games": rates}}] * LEARNING.trained, "")}
+    assert main(["doctor", "--learning"]) == bool(unlearnt)
+    assert f"out of bounds: {unlearnt}: replies" in capsys.readouterr().out if unlearnt else True
+
+
 @pytest.mark.parametrize(
     ("line", "words"),
     [
@@ -156,7 +165,7 @@ def test_wrong_flags_are_refused(line: str, words: str, capsys: pytest.CaptureFi
 @pytest.mark.parametrize("gpus", [False, True])
 def test_files_of_runs_pass_the_checks_of_all_files(gpus: bool, tmp_path: Path) -> None:
     file, configs = tmp_path / "selftest.yaml", set()
-    checks = [check for check in CHECKS if gpus or check.on_cpu]
+    checks = [check for check in (*CHECKS, LEARNING) if gpus or check.on_cpu]
     for check in checks:
         file.write_text(json.dumps(file_of(check, gpus, None)))
         (experiment,) = check_experiments(read_experiments(str(file)))

@@ -89,10 +89,7 @@ def test_a_type_alone_becomes_its_group():
 
 def test_overrides_are_typed_and_reach_every_experiment():
     specs = specs_of(
-        "a: {run: PPO}\nb: {run: PPO}\n",
-        "config.lr=1e-6",
-        "stop.training_iteration=2",
-        "config.model.x=[a, 1]",
+        "a: {run: PPO}\nb: {run: PPO}\n", "config.lr=1e-6", "stop.training_iteration=2", "config.model.x=[a, 1]"
     )
     assert [s.config["lr"] for s in specs] == [1e-6, 1e-6]
     assert specs[0].options.stop == {"training_iteration": 2.0}
@@ -108,11 +105,7 @@ def test_overrides_replace_whole_values_and_can_be_null():
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [
-        ("config.lr", "key.of.the.setting=value"),
-        ("config.env.x=3", "not a mapping"),
-        ("config.lr=[1", "not readable"),
-    ],
+    [("config.lr", "key.of.the.setting=value"), ("config.env.x=3", "not a mapping"), ("config.lr=[1", "not readable")],
 )
 def test_wrong_overrides(text, words):
     error = error_of(BASE + "  config: {env: CartPole-v1}", text)

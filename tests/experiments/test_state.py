@@ -15,11 +15,7 @@ from rllib_lmgame.algorithms.checkpoints.manifest import ITERATION_FILE, write_m
 from rllib_lmgame.algorithms.checkpoints.paths import MARKER, find_checkpoint
 from rllib_lmgame.base.errors import CheckpointError, ConfigError
 from rllib_lmgame.datasets.files import files_of
-from rllib_lmgame.experiments.run.resume import (
-    adopt_newest,
-    is_started,
-    newest_whole,
-)
+from rllib_lmgame.experiments.run.resume import adopt_newest, is_started, newest_whole
 
 
 def halve(path: Path) -> None:

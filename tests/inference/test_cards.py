@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import pickle
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -13,6 +16,7 @@ from rllib_lmgame.inference.engines import vllm_engine
 from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.inference.serving import actor
 from rllib_lmgame.inference.serving.actor import EngineActor, EngineSpec
+from rllib_lmgame.inference.weights import opened
 
 
 @pytest.mark.parametrize(("gpus", "most"), [(0.4, 1), (1, 3), (0, 3)])
@@ -50,6 +54,12 @@ def test_weights_for_several_workers_go_to_disk_where_shared_memory_is_full(
     monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=free))
     core, files = vllm_engine.VLLMCore.__new__(vllm_engine.VLLMCore), []
     core._split, core._over_nodes = True, False
-    core._client = SimpleNamespace(collective_rpc=lambda function, args: files.append(Path(args[0])))
-    core._send(vllm_engine.load_into_worker, {"w": torch.ones(8)})
-    assert (files[0].parent == Path("/dev/shm")) == shared
+
+    def rpc(function: Any, args: Any) -> None:
+        files.append(os.readlink(args[0][0]))
+        files.append(opened(pickle.loads(pickle.dumps(args[0])))["w"])
+
+    core._client = SimpleNamespace(collective_rpc=rpc)
+    core._send(vllm_engine.load_into_worker, {"w": torch.arange(3.0)})
+    assert files[0].startswith("/dev/shm/") == shared and files[0].endswith(" (deleted)"), "a kill leaves nothing"
+    assert files[1].tolist() == [0.0, 1.0, 2.0], "also when the file is closed"

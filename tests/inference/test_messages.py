@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -16,6 +18,7 @@ from rllib_lmgame.inference.protocol import (
     GenerationRequest,
     SamplingSpec,
     StopReason,
+    WeightUpdateError,
     decode_generations,
     decode_requests,
     encode_generations,
@@ -24,8 +27,10 @@ from rllib_lmgame.inference.protocol import (
 from rllib_lmgame.inference.serving.actor import EngineSpec
 from rllib_lmgame.inference.serving.group import EngineGroup
 from rllib_lmgame.inference.weights import (
+    SharedBundle,
     check_weights,
     pack_state,
+    push_shared,
     state_checksum,
     unpack_state,
 )
@@ -67,18 +72,10 @@ REPLIES = st.tuples(
 
 @given(st.lists(REPLIES, max_size=8))
 def test_generations_survive_the_wire(replies: list) -> None:
-    sent = [
-        Generation(
-            f"r{i}",
-            np.array(ids, np.int32),
-            -np.arange(len(ids), dtype=np.float32),
-            reason,
-            version,
-            error,
-            later_versions=later,
-        )
-        for i, (ids, reason, version, error, later) in enumerate(replies)
-    ]
+    sent = []
+    for i, (ids, *told, later) in enumerate(replies):
+        columns = np.array(ids, np.int32), -np.arange(len(ids), dtype=np.float32)
+        sent.append(Generation(f"r{i}", *columns, *told, later_versions=later))
     received = decode_generations(encode_generations(sent))
     for a, b in zip(sent, received, strict=True):
         told = [(g.request_id, g.stop_reason, g.policy_version, g.error, g.later_versions) for g in (a, b)]
@@ -104,6 +101,16 @@ def test_a_bundle_gives_back_every_tensor_bit_for_bit() -> None:
         expected = value if isinstance(value, torch.Tensor) else torch.from_numpy(value)
         assert back[name].dtype == expected.dtype and torch.equal(back[name], expected)
     assert bundle.checksum == state_checksum(back) == state_checksum(dict(reversed(state.items())))
+
+
+def test_engines_that_loaded_other_weights_than_were_sent_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = SimpleNamespace(update_weights=SimpleNamespace(remote=lambda reference, version: reference))
+    monkeypatch.setattr(
+        "rllib_lmgame.inference.weights.gather", lambda calls, *rest: (dict.fromkeys(calls, "sent"), [])
+    )
+    assert push_shared({"a": engine}, SharedBundle(None, "sent"), 1, 1.0) == []
+    with pytest.raises(WeightUpdateError, match=r"^a loaded other weights than were sent"):
+        push_shared({"a": engine}, SharedBundle(None, "other"), 1, 1.0)
 
 
 @pytest.mark.parametrize("change", ["bit", "name", "shape", "dtype", "missing"])

@@ -20,11 +20,7 @@ from rllib_lmgame.algorithms.cluster.footprint import footprint
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import option
 from rllib_lmgame.inference.engines.threaded import Core, ThreadedEngine
-from rllib_lmgame.inference.engines.vllm_engine import (
-    _checkpoint_shapes,
-    _engine_args,
-    _unused_by_transformers,
-)
+from rllib_lmgame.inference.engines.vllm_engine import _checkpoint_shapes, _engine_args, _unused_by_transformers
 from rllib_lmgame.inference.options import Engine, InferenceOptions
 from rllib_lmgame.inference.serving.actor import EngineSpec, make_engine
 

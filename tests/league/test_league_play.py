@@ -171,7 +171,7 @@ def test_what_is_played_in_place_of_zero_variance_groups_counts_with_the_rest(tm
 
 def test_a_damaged_member_ends_the_run_when_its_weights_are_read(tmp_path) -> None:
     algorithm = Algorithm(tmp_path, engines=1)
-    play = LeaguePlay(algorithm, LeagueOptions(snapshot_every=1, matchmaking="latest", forgotten=None))
+    play = LeaguePlay(algorithm, LeagueOptions(snapshot_every=1, matchmaking="latest"))
     iterate(play, algorithm, 0)
     save_file({"w": np.full(3, 7, np.float32)}, tmp_path / "league" / "p-0" / "model.safetensors")
     play.set_state(play.league.state())  # the engines have to be given their members anew

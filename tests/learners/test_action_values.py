@@ -9,15 +9,7 @@ import pytest
 import torch
 from episode_parts import rows_of
 from learner_weights import hf_state, set_adam_eps
-from learning import (
-    difference,
-    gradients_of,
-    restored,
-    same,
-    step_gradients,
-    update,
-    weights,
-)
+from learning import difference, gradients_of, restored, same, step_gradients, update, weights
 
 from rllib_lmgame.learners.data.sharding import WholeEpisodes
 from rllib_lmgame.learners.objectives import ActionValueObjective
@@ -30,10 +22,7 @@ COMMON = {"gamma": GAMMA, "cql_weight": ALPHA, "policy_weight": BC}
 CASES: dict[str, tuple[Any, dict[str, Any]]] = {
     "mc": (ReturnValueOptions(**COMMON), {"heads": 1, "state": False, "targets": False}),
     "cql": (TargetValueOptions(**COMMON, target_rate=RATE), {"heads": 2, "state": False, "targets": True}),
-    "ilql": (
-        ExpectileValueOptions(**COMMON, target_rate=RATE, tau=TAU),
-        {"heads": 2, "state": True, "targets": True},
-    ),
+    "ilql": (ExpectileValueOptions(**COMMON, target_rate=RATE, tau=TAU), {"heads": 2, "state": True, "targets": True}),
 }
 
 

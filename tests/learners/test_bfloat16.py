@@ -61,7 +61,7 @@ def test_the_estimate_and_the_words_at_a_start_follow(monkeypatch: pytest.Monkey
             monkeypatch.setattr(place, "has_bfloat16_units", lambda units=units: units)
         taken.append([each.parts for each in footprint.footprint(config).processes])
         words.append(base._dtype_words(config))
-    assert words[0][0] == "float32 in each learner (this processor has no units for bfloat16)"
+    assert words[0][1:] == ["float32 in each engine", "this processor has no units for bfloat16"]
     assert words[1] == ["bfloat16 in each learner", "bfloat16 in each engine"]
     assert footprint.engine_numerics(config.copy().text_rollouts(deterministic=True), "default_policy")[0] == "float32"
     (learner, engine, *_), (half, half_engine, *_) = taken

@@ -93,7 +93,8 @@ def test_the_expected_gradient_is_that_of_the_expected_return(packing: str, make
         for prompt, choices in STATES.items()
         for reply, reward in zip(choices, REWARDS[prompt], strict=True)
     ]
-    decisions = sum(int((turn_allowed(e).counts > 1).sum()) for e in episodes)
+    turns = [episode.agent_episodes["player"].extra_model_outputs["turn"].data[0] for episode in episodes]
+    decisions = sum(int((turn.allowed.counts > 1).sum()) for turn in turns)
     names = [name for name, p in learner.module["player"].named_parameters() if name.startswith("language_model")]
     parameters = dict(learner.module["player"].named_parameters())
     expected = torch.autograd.grad(-torch.stack(outcomes).sum() / decisions, [parameters[name] for name in names])
@@ -102,10 +103,6 @@ def test_the_expected_gradient_is_that_of_the_expected_return(packing: str, make
     assert metrics["logprob_diff"] < 1e-5
     for name, gradient in zip(names, expected, strict=True):
         torch.testing.assert_close(gradients[name], gradient, atol=1e-6, rtol=1e-3)
-
-
-def turn_allowed(episode: Any) -> Any:
-    return episode.agent_episodes["player"].extra_model_outputs["turn"].data[0].allowed
 
 
 def test_entropy_and_kl_are_those_among_the_allowed(make_learner: Any, as_episode: Any) -> None:

@@ -110,9 +110,7 @@ def test_the_warm_up_fits_the_last_layer_and_touches_nothing_else(
 ) -> None:
     """Bit for bit; and what it has learned holds for episodes it has not seen."""
     learner = make_learner(
-        lr=1e-2,
-        options={"value_model": value_model},
-        training={"critic": {"warmup": {"iterations": 2}}},
+        lr=1e-2, options={"value_model": value_model}, training={"critic": {"warmup": {"iterations": 2}}}
     )
     before, optimizer = weights(learner), learner.get_optimizer("player")
     first = update(learner, foreseeable(100, 0))

@@ -335,10 +335,6 @@ def batch(seed: int) -> list[Play]:
     return [play for number in range(8) for play in plays(8 * seed + number)]
 
 
-def baselines_of(inputs: AdvantageInputs) -> dict[tuple[str, str], float]:
-    return {(game, role): value for game, role, value in inputs.memory["baselines"]}
-
-
 def test_a_baseline_takes_in_a_batch_before_it_is_used_on_it() -> None:
     memory, baselines = dict[str, Any](), dict[tuple[str, str], float]()
     for number in range(5):
@@ -352,7 +348,8 @@ def test_a_baseline_takes_in_a_batch_before_it_is_used_on_it() -> None:
         ]
         inputs = inputs_of(played, memory=memory)
         np.testing.assert_allclose(RoleBaseline()(inputs), expected, rtol=1e-5, atol=1e-6)
-    assert baselines_of(inputs) == pytest.approx(baselines) and len(baselines) == 4
+    found = {(game, role): value for game, role, value in inputs.memory["baselines"]}
+    assert found == pytest.approx(baselines) and len(baselines) == 4
 
 
 def match(rng: np.random.Generator) -> Any:

@@ -8,15 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
-import numpy as np
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 from rllib_lmgame.base.errors import CheckpointError
-from rllib_lmgame.envs.registry import make_session
+from rllib_lmgame.base.group import build
+from rllib_lmgame.evaluation.players.settings import Sections
 from rllib_lmgame.learners.engines.torch_engine import save_tensors
-from rllib_lmgame.policies.chat.format import ChatFormat, Conversation
 from rllib_lmgame.policies.chat.template import PLAIN_CHAT_TEMPLATE, TINY_CHAT_TEMPLATE
 from rllib_lmgame.policies.model.export import Played, front_matter, model_card
 from rllib_lmgame.policies.model.rl_module import LanguageModelRLModule
@@ -106,71 +105,16 @@ def test_a_file_that_cannot_be_written_is_named(source: Path, tmp_path: Path, fi
     assert "\n" not in str(error.value)
 
 
-def learn(module: LanguageModelRLModule, options: LanguageModelOptions) -> None:
-    """Plain supervised steps on what the game's solver replies."""
-    tokenizer = AutoTokenizer.from_pretrained(module.model_dir)
-    chat, rows = ChatFormat(tokenizer, options), []
-    for seed in range(4):
-        game = make_session(*GAME)
-        game.reset(seed)
-        talk = Conversation(chat, game.instructions)
-        while game.to_act():
-            prompt, action = talk.prompt(game.observe("player")), game.expert_action("player").split()[0]
-            reply = chat.reply_ids(action)
-            rows.append((prompt.ids, reply))
-            talk.reply(np.asarray(reply))
-            game.step({"player": action})
-    optimizer = torch.optim.AdamW(module.language_model.parameters(), lr=3e-3)
-    longest = max(len(prompt) + len(reply) for prompt, reply in rows)
-    ids, labels = torch.zeros(len(rows), longest, dtype=torch.int64), torch.full((len(rows), longest), -100)
-    for row, (prompt, reply) in enumerate(rows):
-        end = len(prompt) + len(reply)
-        ids[row, :end] = torch.tensor([*prompt, *reply])
-        labels[row, len(prompt) : end] = torch.tensor(reply)
-    for _ in range(40):
-        loss = torch.nn.functional.cross_entropy(
-            module.language_model(ids, use_cache=False).logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten()
-        )
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "options",
-    [{"history": "window", "system_prompt": ""}, {"reply_prefill": "<answer>", "system_prompt": "Go."}],
-)
-def test_the_program_of_the_card_plays_with_plain_transformers(
-    source: Path, tmp_path: Path, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: Any
-) -> None:
-    """Every reply ends behind its answer, and the game reads it."""
-    module = module_of(source, **options)
-    module.attention = module.language_model.config._attn_implementation = "eager"
-    learn(module, module.options)
-    module.save_hf(tmp_path / "hf", played=Played([GAME], temperature=0))
-    (program,) = re.findall(r"```python\n(.*?)```", (tmp_path / "hf" / "README.md").read_text(), re.DOTALL)
-    monkeypatch.chdir(tmp_path / "hf")
-    capsys.readouterr()
-    exec(compile(program, "README.md", "exec"), {})
-    *turns, rewards = capsys.readouterr().out.splitlines()
-    assert turns and rewards.startswith("{'player': ")
-    for turn in turns:
-        reply, action = re.fullmatch(r"player '(.*)' -> (.*)", turn).groups()
-        assert action in ("Left", "Right", "Up", "Down")
-        assert reply == f"<answer>{action}</answer>".removeprefix(options.get("reply_prefill", ""))
-
-
 @pytest.mark.parametrize(
     ("model", "wanted"),
     [
         ("tiny", {}),
         (
-            "gemma3-270m",
+            "smollm2-135m",
             {
-                "base_model": "google/gemma-3-270m",
-                "license": "gemma",
-                "license_link": "https://ai.google.dev/gemma/terms",
+                "base_model": "HuggingFaceTB/SmolLM2-135M-Instruct",
+                "license": "apache-2.0",
+                "license_link": "https://huggingface.co/HuggingFaceTB/SmolLM2-135M-Instruct",
             },
         ),
         ("Qwen/Qwen2.5-0.5B-Instruct", {"base_model": "Qwen/Qwen2.5-0.5B-Instruct"}),
@@ -199,14 +143,14 @@ def test_nothing_of_a_strangers_settings_is_markdown_or_code_in_the_card() -> No
         reply_prefill=evil,
         answer_tag=evil.replace("\u202e", ""),  # Tags are ASCII.
     )
-    played = Played([(evil, {evil: evil, "own": object()})], constrained_decoding=True)
+    played = Played([(evil, {evil: evil, "own": object()})], temperature=0, constrained_decoding=True)
     plain = model_card(LanguageModelOptions(), Played([GAME]))
     card = model_card(options, played)
     assert card.isascii() and "# Read me" in card
     fences = [line for line in card.splitlines() if line.lstrip().startswith(("```", "#", "<"))]
     assert fences == [line for line in plain.splitlines() if line.lstrip().startswith(("```", "#", "<"))]
-    (program,) = re.findall(r"^```python\n(.*?)^```$", card, re.DOTALL | re.MULTILINE)
-    names: dict[str, Any] = {}
-    exec(program.partition("\ntokenizer, model")[0], names)
-    assert names["SETTINGS"]["system_prompt"] == evil and names["GAMES"][0][0] == evil
-    assert LanguageModelOptions(**names["SETTINGS"]) == options
+    settings, games = map(json.loads, re.findall(r"^```json\n(.*?)^```$", card, re.DOTALL | re.MULTILINE))
+    sections = build(Sections, settings, "--config")
+    assert settings["language_model"]["system_prompt"] == evil and games[0][0] == evil
+    assert sections.language_model == options
+    assert sections.inference.temperature == 0 and sections.text_rollouts.constrained_decoding

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from pathlib import Path
@@ -104,11 +105,16 @@ def test_micro_batches_change_nothing(ppo: dict[str, Any], make_learner: Any, ma
     assert difference(weights(small), weights(whole)) < 1e-4
 
 
-def test_metrics_say_what_happened(make_learner: Any, make_episodes: Any) -> None:
+def test_metrics_say_what_happened(make_learner: Any, make_episodes: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn, seed_of = list[tuple[int, ...]](), LearnerSettings.minibatch_seed
+    monkeypatch.setattr(
+        LearnerSettings, "minibatch_seed", lambda own, *counters: drawn.append(counters) or seed_of(own, *counters)
+    )
     learner = make_learner(training=SMALL | {"num_minibatches": 3}, num_epochs=2)
     episodes = make_episodes(10, version=0)
     first = update(learner, episodes)
     second = update(learner, episodes)
+    assert drawn == [(0, 0, 0), (0, 1, 0), (1, 0, 0), (1, 1, 0)], "version, epoch and learner"
     rows = rows_of([trajectory_of(e.agent_episodes["player"]) for e in episodes], max_row_tokens=128)
     assert first["num_steps"] == 6
     assert first["num_rows"] == len(rows)
@@ -181,9 +187,11 @@ def test_too_many_skipped_steps_in_a_row_end_the_run(
 ) -> None:
     monkeypatch.setattr(base, "MAX_NAN_STEPS", 3)
     learner = make_learner(training={"num_minibatches": 4})
-    poison(learner, {0, 1, 2}, float("nan"))
+    poison(learner, {0, 1, 2, 4, 5, 6}, float("nan"))
     with pytest.raises(FloatingPointError, match="3 optimizer steps in a row"):
         update(learner, make_episodes(8))
+    learner._settings["player"] = LearnerSettings.of_run(learner.config.run.with_values({"on_collapse": "stop"}))
+    assert update(learner, make_episodes(8))["nan_steps"] == 3
 
 
 def test_guarded_optimizer_equals_clipping_and_adamw() -> None:
@@ -249,6 +257,20 @@ def test_muon_beside_deepspeed_may_have_all_that_is_trained(
     for each in (learner, second):
         update(each, make_episodes(5, seed=2))
     assert same(weights(learner), weights(second))
+    with pytest.raises(CheckpointError, match=r"of GuardedMuonAndAdamW, not config\.training\.optimizer"):
+        make_learner(training={**training, "optimizer": "adamw"}, **how).load_shard(tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [{"gradient_checkpointing": True}, {"lora": {"r": 4}}, {}], ids=str)
+def test_compiled_layers_learn_what_plain_ones_do(options: Any, make_learner: Any, make_episodes: Any, tmp_path: Path):
+    how = {"options": options, "deepspeed": None if options else {"zero_optimization": {"stage": 2}}}
+    plain, compiled = (make_learner(training={"kl": {}, "torch_compile": on}, **how) for on in (False, True))
+    for seed, learner in itertools.product(range(2), (plain, compiled)):
+        update(learner, make_episodes(8 + seed, seed=seed))
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"], "nothing was compiled"
+    assert difference(weights(plain), weights(compiled)) < 1e-5
+    assert same(weights(restored(plain, compiled, tmp_path)), weights(compiled))
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from rllib_lmgame.base.group import build
+from rllib_lmgame.envs.contract.sequence_form import START
 from rllib_lmgame.learners.data.batching import TokenBatch
 from rllib_lmgame.learners.metrics import UpdateMeter
 from rllib_lmgame.learners.objectives import ModuleUpdate, PPOObjective
@@ -18,7 +19,7 @@ from rllib_lmgame.learners.objectives.base import LearnerSettings
 from rllib_lmgame.learners.options import TrainingOptions
 from rllib_lmgame.learners.process import ProcessGroup
 from rllib_lmgame.measures.exploitability import exploitability
-from rllib_lmgame.measures.game_tree import START, game_tree
+from rllib_lmgame.measures.game_tree import game_tree
 from rllib_lmgame.rollouts.records import Trajectory, Turn
 
 SCALE = 0.5

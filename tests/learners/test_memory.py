@@ -15,25 +15,13 @@ from hypothesis import strategies as st
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from rllib_lmgame.algorithms.cluster.footprint import microbatch_tokens
-from rllib_lmgame.algorithms.cluster.memory import (
-    WORKSPACE_MIB,
-    adapter_parameters,
-    learner_mib,
-    model_shape,
-)
+from rllib_lmgame.algorithms.cluster.memory import WORKSPACE_MIB, adapter_parameters, learner_mib, model_shape
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.learners import microbatch
 from rllib_lmgame.learners.data.batching import TokenBatch
 from rllib_lmgame.learners.data.sharding import WholeEpisodes
 from rllib_lmgame.learners.engines.deepspeed_engine import with_bucket_sizes
-from rllib_lmgame.learners.microbatch import (
-    LEAST_TOKENS,
-    MOST_TOKENS,
-    Room,
-    default_tokens,
-    kept_per_token,
-    layer_of,
-)
+from rllib_lmgame.learners.microbatch import LEAST_TOKENS, MOST_TOKENS, Room, default_tokens, kept_per_token, layer_of
 from rllib_lmgame.policies.model.attention import PACKED, PackedRows, register
 from rllib_lmgame.policies.model.heads import backbone_of, chosen_and_entropy
 from rllib_lmgame.policies.options import LoraOptions

@@ -179,10 +179,6 @@ def test_head_is_called_as_often_as_asked_with_no_more_than_a_chunk() -> None:
     assert logprobs.shape == (2,)
 
 
-def policy_gradient_norm(module: Any) -> float:
-    return sum(float(p.grad.abs().sum()) for p in module.language_model.parameters() if p.grad is not None)
-
-
 @pytest.mark.parametrize(
     ("options", "flags", "reaches_policy"),
     [
@@ -199,7 +195,7 @@ def test_where_the_value_loss_goes(
 ) -> None:
     module = wake_value_head(make_module(**options))
     module.forward_train(make_batch() | flags)["values"].sum().backward()
-    assert (policy_gradient_norm(module) > 0) == reaches_policy
+    assert any(p.grad is not None and p.grad.any() for p in module.language_model.parameters()) == reaches_policy
     assert module.value_head.inner.weight.grad.abs().sum() > 0
     if module.value_backbone is not None:
         assert module.value_backbone.layers[0].mlp.up_proj.weight.grad.abs().sum() > 0

@@ -18,7 +18,7 @@ from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.base.group import build
 from rllib_lmgame.learners.advantages import AdvantageInputs, Estimator, advantage_inputs
 from rllib_lmgame.learners.critic import Critic, is_held_out
-from rllib_lmgame.learners.data.batching import PackedBatch, TokenBatch
+from rllib_lmgame.learners.data.batching import TokenBatch
 from rllib_lmgame.learners.data.sharding import WholeEpisodes
 from rllib_lmgame.learners.engines.torch_engine import PARTS, POLICY
 from rllib_lmgame.learners.metrics import UpdateMeter, explained_variance, moments
@@ -48,15 +48,12 @@ def update_of(batch: TokenBatch, settings: LearnerSettings, **values: Any) -> Mo
     return ModuleUpdate(module_id="player", batch=batch, settings=settings, **{**defaults, **values})
 
 
-def old_policy(pack: PackedBatch) -> dict[str, torch.Tensor]:
-    """What a made-up policy gives, by ids alone."""
-    ids, ends = (torch.from_numpy(array).float() for array in (pack.target_ids, pack.input_ids[pack.bootstrap_index]))
-    return {"logprobs": -3.0 - 0.02 * ids, "values": torch.sin(ids), "bootstrap_values": torch.cos(ends)}
-
-
 def recorded(objective: PPOObjective, update: ModuleUpdate) -> ModuleUpdate:
     for pack in update.batch.microbatches(64) if update.batch else []:
-        objective.record(update, pack, old_policy(pack), pack.to_torch("cpu"))
+        arrays = pack.target_ids, pack.input_ids[pack.bootstrap_index]
+        ids, ends = (torch.from_numpy(array).float() for array in arrays)  # A made-up policy goes by ids alone.
+        out = {"logprobs": -3.0 - 0.02 * ids, "values": torch.sin(ids), "bootstrap_values": torch.cos(ends)}
+        objective.record(update, pack, out, pack.to_torch("cpu"))
     objective.prepare(update)
     return update
 

@@ -39,8 +39,7 @@ CASES: dict[str, dict[str, Any]] = {
     "sigmoid": {},
     "smoothed": {"type": "sigmoid", "label_smoothing": 0.2},
     "alone": {"type": "sigmoid", "reference_free": True},
-    **{name: {"type": name} for name in ("ipo", "hinge", "simpo")},
-    "kto": {"type": "kto", "chosen_weight": 1.5, "rejected_weight": 0.5},
+    **{name: {"type": name} for name in ("ipo", "simpo")},
 }
 BETA, SFT = 0.3, 0.2
 
@@ -58,7 +57,7 @@ def as_pairs(episodes: list[Any]) -> list[Any]:
 
 def objective_of(case: str, **more: Any) -> PreferenceObjective:
     options = PREFERENCE_LOSSES.read(CASES[case])
-    return PreferenceObjective(options, BETA, SFT if options.pairs else 0.0, **more)
+    return PreferenceObjective(options, BETA, SFT, **more)
 
 
 def log_sigmoid(x: Any) -> Any:
@@ -69,12 +68,6 @@ def written_out(case: str, sides: list[tuple[bool, Any, float, int]]) -> Any:
     """The mean loss of sides ``(chosen, log pi, log ref, tokens)``, two by two, as the papers write it."""
     options = CASES[case]
     kind, total = options.get("type", case), 0.0
-    if kind == "kto":
-        z = max(0.0, sum(float(policy) - ref for _, policy, ref, _ in sides) / len(sides))
-        for chosen, policy, ref, _ in sides:
-            gain = BETA * (policy - ref - z)
-            total = total + (1.5 * (1 - torch.sigmoid(gain)) if chosen else 0.5 * (1 - torch.sigmoid(-gain)))
-        return total / len(sides)
     for a, b in zip(sides[::2], sides[1::2], strict=True):
         (_, w, ref_w, n_w), (_, l, ref_l, n_l) = (a, b) if a[0] else (b, a)
         if options.get("reference_free"):
@@ -83,8 +76,6 @@ def written_out(case: str, sides: list[tuple[bool, Any, float, int]]) -> Any:
         if kind == "sigmoid":
             e = options.get("label_smoothing", 0.0)
             loss = -(1 - e) * log_sigmoid(BETA * d) - e * log_sigmoid(-BETA * d)
-        elif kind == "hinge":
-            loss = torch.clamp(1 - BETA * d, min=0)
         elif kind == "ipo":
             loss = ((w - ref_w) / n_w - (l - ref_l) / n_l - 1 / (2 * BETA)) ** 2
         else:
@@ -190,9 +181,8 @@ def test_the_reference_is_asked_once(moved_learner: Any, make_episodes: Any, mon
     assert learner.references["player"] is not reference
 
 
-@pytest.mark.parametrize("case", ["sigmoid", "kto"])
 @pytest.mark.parametrize("learners", [2, 3])
-def test_several_learners_prepare_what_one_would(case: str, learners: int, make_episodes: Any) -> None:
+def test_several_learners_prepare_what_one_would(learners: int, make_episodes: Any) -> None:
     """The last of three has no rows."""
     settings = LearnerSettings(build(TrainingOptions, {}), gamma=1.0, lam=1.0, vf_loss_coeff=0.0)
     episodes = as_pairs(make_episodes(8))
@@ -220,12 +210,12 @@ def test_several_learners_prepare_what_one_would(case: str, learners: int, make_
         return {name: batch.loss_weights[a:b] for name, (a, b) in zip(batch.episodes, spans, strict=True)}
 
     whole = batch_of(episodes)
-    alone = prepared(objective_of(case), whole, ranks=ProcessGroup())
+    alone = prepared(objective_of("sigmoid"), whole, ranks=ProcessGroup())
     shards = [shard.episodes for shard, _ in WholeEpisodes(episodes=episodes, needs_groups=True).shard(2)]
     batches = [batch_of(shard) for shard in shards] + [TokenBatch.empty()] * (learners - 2)
 
     def run(ranks: ThreadGroup) -> ModuleUpdate:
-        return prepared(objective_of(case), batches[ranks.rank], ranks=ranks)
+        return prepared(objective_of("sigmoid"), batches[ranks.rank], ranks=ranks)
 
     found = together(learners, run)
     expected = counts(alone)

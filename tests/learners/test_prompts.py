@@ -12,14 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from learner_weights import set_adam_eps
-from learning import (
-    TIMES,
-    difference,
-    gradients_of,
-    one_prompt_each,
-    update,
-    weights,
-)
+from learning import TIMES, difference, gradients_of, one_prompt_each, update, weights
 from test_batching import Row, batch_of, make_row, read_of
 
 from rllib_lmgame.learners.data import rows as prompts

@@ -29,11 +29,6 @@ def reference(learner: Any) -> State:
     return copied(learner.reference("player").module.hf_state())
 
 
-def mixed(a: State, b: State, share: float) -> State:
-    """``share`` of ``a``, the rest of ``b``."""
-    return {name: share * a[name] + (1 - share) * b[name] for name in a}
-
-
 @pytest.mark.parametrize(
     "kind", ["initial", {"type": "ema", "decay": 0.75}, {"type": "refresh", "every": 2}], ids=lambda k: str(k)
 )
@@ -47,7 +42,7 @@ def test_a_reference_follows_as_it_is_told(kind: Any, make_learner: Any, make_ep
     for number in range(1, 5):
         update(learner, make_episodes(6, seed=number))
         if rule.type == "ema":
-            expected = mixed(expected, policy(learner), 0.75)
+            expected = {name: 0.75 * expected[name] + 0.25 * tensor for name, tensor in policy(learner).items()}
         elif rule.type == "refresh" and number % 2 == 0:
             expected = policy(learner)
         assert difference(reference(learner), expected) < 1e-6, number
@@ -64,11 +59,7 @@ def test_a_reference_follows_as_it_is_told(kind: Any, make_learner: Any, make_ep
     ids=["refresh", "ema", "ema, bfloat16"],
 )
 def test_a_reference_goes_on_bit_for_bit(
-    kind: dict[str, Any],
-    deepspeed: dict[str, Any] | None,
-    make_learner: Any,
-    make_episodes: Any,
-    tmp_path: Path,
+    kind: dict[str, Any], deepspeed: dict[str, Any] | None, make_learner: Any, make_episodes: Any, tmp_path: Path
 ) -> None:
     if deepspeed:
         pytest.importorskip("deepspeed")

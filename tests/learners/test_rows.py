@@ -117,21 +117,11 @@ def test_every_sampled_token_is_trained_on_once_and_in_order(played: list[Trajec
 
 
 @given(trajectories(), LIMITS)
-def test_nothing_but_sampled_tokens_is_marked(played: list[Trajectory], limit: int) -> None:
-    for row in rows_of(played, max_row_tokens=limit):
-        rest = ~row.loss_mask
-        assert not row.loss_mask[0]
-        assert not row.rollout_logprobs[rest].any()
-        assert not row.rewards[rest].any()
-        assert (row.policy_version[rest] == -1).all() and (row.turn[rest] == -1).all()
-        assert row.loss_mask.any() or row.needs_bootstrap
-
-
-@given(trajectories(), LIMITS)
 def test_a_row_is_an_unbroken_stretch_of_one_context(played: list[Trajectory], limit: int) -> None:
     cut = 0
     for row in rows_of(played, max_row_tokens=limit):
         assert 1 <= len(row) <= limit
+        assert not row.loss_mask[0] and (row.loss_mask.any() or row.needs_bootstrap)
         whole = next(stream for stream in contexts(played[row.trajectory]) if row.input_ids[0] in stream)
         start = int(np.flatnonzero(whole == row.input_ids[0])[0])
         np.testing.assert_array_equal(row.input_ids, whole[start : start + len(row)])
@@ -188,6 +178,10 @@ def test_an_overflow_begins_a_window_with_the_tail_of_the_context() -> None:
     assert [row.loss_mask.tolist()[-3:] for row in rows] == [[False, True, True], [False, True, True]]
     batch = TokenBatch.from_trajectories([trajectory], max_row_tokens=8)
     assert batch.truncated_sequences == 1
+    trajectory.turns[1] = turn(
+        ids(*range(8, 14)), ids(14, 15)
+    )  # A last observation longer than half a row stays whole.
+    assert rows_of([trajectory], max_row_tokens=8)[1].input_ids.tolist() == [*range(8, 16)]
 
 
 @pytest.mark.parametrize(

@@ -41,12 +41,7 @@ def llama(seed: int = 0, tied: bool = True) -> LlamaForCausalLM:
 
 
 def write_gguf(
-    path: Path,
-    model: LlamaForCausalLM,
-    *,
-    quantized: bool = False,
-    split: str = "default",
-    first: str | None = None,
+    path: Path, model: LlamaForCausalLM, *, quantized: bool = False, split: str = "default", first: str | None = None
 ) -> Path:
     """Write ``model`` as llama.cpp's converter does; ``first``: what texts begin with, of one without a template."""
     import gguf

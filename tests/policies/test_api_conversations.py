@@ -63,10 +63,7 @@ def test_what_would_change_replies_and_is_not_here_is_refused(key: str) -> None:
         ({"reasoning_effort": "low"}, "is not supported; the run's"),
         ({"ignore_eos": True}, "is not supported"),
         ({"temprature": 0.5}, "did you mean 'temperature'"),
-        (
-            {"messages": [{"role": "user", "contents": "x"}]},
-            r"`messages\[0\].contents` is not supported; did you mean",
-        ),
+        ({"messages": [{"role": "user", "contents": "x"}]}, r"`messages\[0\].contents` is not supported; did you mean"),
         ({"messages": [{"role": "assistant", "content": "", "function_call": {"name": "f"}}]}, "write calls as `tool_"),
         ({"messages": [{"role": "assistant", "content": "x", "reasoning_content": 3}]}, r"messages\[0\]\.reasoning_c"),
     ],
@@ -125,9 +122,7 @@ def test_prompts_are_what_the_template_writes(style: str, chat_of: Callable[...,
     assert again.ids == second.ids, "written anew it has the same ids, where each byte is a token"
 
 
-def test_calls_of_tools_come_apart_and_go_back_as_the_ids_that_were_sampled(
-    tokenizer_of: Callable[..., Any],
-) -> None:
+def test_calls_of_tools_come_apart_and_go_back_as_the_ids_that_were_sampled(tokenizer_of: Callable[..., Any]) -> None:
     tokenizer = tokenizer_of(special=SPECIAL, template=TOOLS, eos="<|im_end|>")
     talk = conversation(ChatFormat(tokenizer, LanguageModelOptions(context_length=4096)))
     talk.prompt(request(user("Where?"), tools=[LOOK]))

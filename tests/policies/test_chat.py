@@ -112,10 +112,7 @@ def test_a_tokenizer_without_any_end_token_is_a_configuration_error(tokenizer_of
         ChatFormat(tokenizer_of(template=None, special=[]), LanguageModelOptions())
 
 
-@pytest.mark.parametrize(
-    "note",
-    ["{left}", "{", "{turns_left!r}"],
-)
+@pytest.mark.parametrize("note", ["{left}", "{", "{turns_left!r}"])
 def test_a_turn_suffix_that_cannot_be_filled_in_is_a_configuration_error(note: str) -> None:
     with pytest.raises(ConfigError, match=r"config\.language_model\.turn_suffix.*\{turns_left\} is all it may hold"):
         build(LanguageModelOptions, {"turn_suffix": note}, "config.language_model")

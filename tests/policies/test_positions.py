@@ -38,10 +38,6 @@ def phi3(**fields) -> Phi3Config:
     )
 
 
-def frequencies(model) -> torch.Tensor:
-    return next(module.inv_freq for module in model.modules() if hasattr(module, "inv_freq"))
-
-
 @pytest.mark.parametrize(("context", "factor"), [(ORIGINAL, "short_factor"), (ORIGINAL + 1, "long_factor")])
 def test_long_rope_is_chosen_by_the_context_alone(context: int, factor: str) -> None:
     torch.manual_seed(0)
@@ -54,7 +50,8 @@ def test_long_rope_is_chosen_by_the_context_alone(context: int, factor: str) -> 
         short = model(ids[:, :8]).logits
         model(ids)  # A long row elsewhere in the process changes nothing.
         assert torch.equal(model(ids[:, :8]).logits, short)
-    torch.testing.assert_close(frequencies(model), expected)
+    found = next(module.inv_freq for module in model.modules() if hasattr(module, "inv_freq"))
+    torch.testing.assert_close(found, expected)
 
 
 @pytest.mark.parametrize(

@@ -12,25 +12,9 @@ import pytest
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs import make_session
 from rllib_lmgame.policies.chat.corpus import game_corpus
-from rllib_lmgame.policies.model.tiny import (
-    TinyModelOptions,
-    build_tiny_model,
-    build_tokenizer,
-    wall_tokens,
-)
+from rllib_lmgame.policies.model.tiny import TinyModelOptions, build_tiny_model, build_tokenizer, wall_tokens
 
 SMALL = {"hidden_size": 32, "num_layers": 1, "num_heads": 1, "intermediate_size": 32, "vocab_size": 300}
-
-
-def test_loaded_tokenizer_gives_the_ids_of_the_built_one(tiny_tokenizer: Any, sokoban_corpus: list[str]) -> None:
-    built = build_tokenizer(sokoban_corpus, TinyModelOptions().vocab_size, 4096)
-    texts = [*sokoban_corpus[:200], "<answer>Up || Down</answer>", "ünïcode √ \x00", "<|end|> <|user|>"]
-    for text in texts:
-        for split in (False, True):
-            assert tiny_tokenizer.encode(text, split_special_tokens=split) == built.encode(
-                text, split_special_tokens=split
-            )
-    assert tiny_tokenizer.chat_template == built.chat_template
 
 
 def test_text_survives_encoding(tiny_tokenizer: Any, sokoban_corpus: list[str]) -> None:

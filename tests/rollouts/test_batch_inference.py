@@ -10,15 +10,12 @@ import pytest
 
 from rllib_lmgame.algorithms.measuring.exact import numbers_of
 from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.envs.contract.sequence_form import GameTree
 from rllib_lmgame.envs.registry import make_session
 from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.inference.protocol import Generation, GenerationRequest, StopReason
-from rllib_lmgame.measures.exploitability import (
-    exploitability,
-    odds_of,
-    uniform_policy,
-)
-from rllib_lmgame.measures.game_tree import GameTree, game_tree
+from rllib_lmgame.measures.exploitability import exploitability, odds_of, uniform_policy
+from rllib_lmgame.measures.game_tree import game_tree
 from rllib_lmgame.policies.chat.corpus import game_corpus
 from rllib_lmgame.policies.chat.format import ChatFormat
 from rllib_lmgame.policies.model.files import load_tokenizer

@@ -83,7 +83,8 @@ def test_several_players() -> None:
     assert numbers["role_returns_mean"] == {"first": 0.75, "second": -0.5}
     assert numbers["episode_len_mean"] == 3.0 and numbers["turns_per_episode"] == 1.5
     assert numbers["tokens_per_turn"] == 20 / 4  # Scripted seats write no tokens and do not count.
-    assert numbers["success_rate"] == 1.0  # Of the games that have a verdict.
+    assert numbers["success_rate"] == numbers["judged_episodes"] == 1.0  # Of the games that have a verdict.
+    assert numbers["outcomes"] == {key: {"first": 1, "second": 1} for key in "ab"}
     assert "success_rate" not in episode_metrics([episode(seat(), success=None)])
     assert numbers["win_rate"] == {"a": {"first": 1.0, "second": 0.0}, "b": {"first": 0.0, "second": 0.0}}
     assert numbers["draw_rate"] == {"a": {"first": 0.0, "second": 1.0}, "b": {"first": 1.0, "second": 0.0}}

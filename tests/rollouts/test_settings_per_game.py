@@ -38,12 +38,6 @@ def config_of(text: str) -> LMGamePPOConfig:
     return LMGamePPOConfig().update_from_dict(yaml.safe_load(text))
 
 
-def refused(text: str) -> ConfigError:
-    with pytest.raises(ConfigError) as caught:
-        config_of(text).validate()
-    return caught.value
-
-
 VALUES: dict[str, st.SearchStrategy[Any]] = {
     "system_prompt": st.sampled_from([None, "", "Play.", "{rules} In {max_turns} turns."]),
     "conversation_start": st.sampled_from(["system", "user"]),
@@ -138,8 +132,9 @@ MAZE = "env: lmgame/Maze-v0"
     ],
 )
 def test_what_cannot_work_is_refused_before_ray_starts(text: str, path: str, words: str) -> None:
-    error = refused(text)
-    assert error.path == f"config.{path}" and words in error.message
+    with pytest.raises(ConfigError) as caught:
+        config_of(text).validate()
+    assert caught.value.path == f"config.{path}" and words in caught.value.message
 
 
 @given(

@@ -32,11 +32,7 @@ from rllib_lmgame.rollouts.plans import (
     split_plans,
 )
 from rllib_lmgame.rollouts.records import EpisodeSummary, Failure, GameConfig, PlayResult, PlaySettings
-from rllib_lmgame.rollouts.sources import (
-    AgentMapper,
-    RolloutError,
-    play_all,
-)
+from rllib_lmgame.rollouts.sources import AgentMapper, RolloutError, play_all
 
 SETTINGS = PlaySettings((GameConfig(env="game"),))
 Fate = Callable[[EpisodePlan], str]

@@ -16,6 +16,7 @@ from rllib_lmgame.base import http_server
 from rllib_lmgame.endpoints.chat_server import ChatEndpoint
 from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.servers.openenv import openenv_app
+from rllib_lmgame.servers.play import games_app
 from rllib_lmgame.servers.retriever import RetrieverServer
 from rllib_lmgame.servers.sessions import SessionPool, open_games
 from rllib_lmgame.servers.viewer import Viewer
@@ -27,7 +28,7 @@ def _pool() -> SessionPool:
     return SessionPool(asyncio.run(open_games(games)))
 
 
-async def _nothing(request: Any) -> Any:
+async def _nothing(*request: Any) -> Any:
     raise AssertionError("a refused request is not answered")
 
 
@@ -40,6 +41,7 @@ def _chat() -> web.Application:
 SERVERS: dict[str, tuple[Callable[[], web.Application], str]] = {
     "openenv": (lambda: openenv_app(_pool(), None), "/health"),
     "chat": (_chat, "/v1/chat/completions"),
+    "play": (lambda: games_app(_nothing), "/"),
     "viewer": (lambda: Viewer(Library([]), "run", 0, lambda: ()).app(), "/"),
     "retriever": (lambda: RetrieverServer(SimpleNamespace(corpus=()), 3).app("127.0.0.1"), "/retrieve"),  # type: ignore[arg-type]
 }

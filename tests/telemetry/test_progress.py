@@ -65,20 +65,25 @@ def test_trials_are_called_by_what_they_drew(clock: Clock) -> None:
     assert long.startswith("推箱子") and long.endswith("_d") and len(long.encode()) < 255
 
 
-def test_time_left_comes_from_the_pace_since_a_criterion_began_to_move(clock: Clock) -> None:
-    """20 s of warm start in which the iterations of PPO stand still, then 5 s each."""
-    stream = io.StringIO()
-    callback = ProgressCallback({"rl_iteration": 100, "env_runners/success_rate": 0.9}, stream=stream)
+@pytest.mark.parametrize(
+    ("stop", "each", "ends", "left"),
+    [
+        ("rl_iteration", lambda n: {"rl_iteration": max(0, n - 1)}, (10, 20, 25, 30), ["", "", "8 min", "8 min"]),
+        ("supervised_steps", lambda n: {"progress": (n + 1) / 3}, (0, 10, 20), ["", "10 s", "0 s"]),
+    ],
+)
+def test_time_left_comes_from_the_pace_since_a_criterion_or_progress_moves(
+    stop: str, each: Any, ends: Any, left: list[str], clock: Clock
+) -> None:
+    """After 20 s of warm start an iteration takes 5 s; or a trial ends of its own after three of 10 s."""
+    callback = ProgressCallback({stop: 100, "env_runners/success_rate": 0.9}, stream=(stream := io.StringIO()))
     trial = SimpleNamespace(trial_id="a")
-    for iteration, (now, value) in enumerate([(110.0, 0), (120.0, 0), (125.0, 1), (130.0, 2)]):
-        clock.now = now
-        result: dict[str, Any] = {
-            "training_iteration": iteration + 1,
-            "rl_iteration": value,
-            "env_runners": {"success_rate": 0.5},
-        }
+    for number, now in enumerate(ends):
+        clock.now = 100.0 + now
+        result = {"training_iteration": number + 1, "env_runners": {"success_rate": 0.5}, **each(number)}
         callback.on_trial_result(0, [trial], trial, result)
-    assert [line.partition("ETA ")[2] for line in stream.getvalue().splitlines()] == ["", "", "8:15", "8:10"]
+    assert [line.partition("ETA ")[2] for line in stream.getvalue().splitlines()] == left
+    assert LMGameDPO.progress(SimpleNamespace(_rl_iteration=1, _last_iteration=4)) == 0.25
 
 
 def test_what_was_measured_tells_when_each_criterion_ends_the_run() -> None:
@@ -122,23 +127,6 @@ def test_evaluations_are_measured_by_themselves(monkeypatch: pytest.MonkeyPatch,
     *_, each, whole = measure._measured(experiment)
     assert each == "an iteration takes 50.0 s, with its part of evaluations"
     assert whole == "stop.rl_iteration: 100 is reached after about 83 min in all"
-
-
-def test_a_trial_that_ends_of_its_own_has_the_time_left_until_then(clock: Clock) -> None:
-    """After three iterations, in a trial that may take 30 or 10,000 steps; nobody is told that nothing counts them."""
-    stream = io.StringIO()
-    callback = ProgressCallback({"training_iteration": 30, "supervised_steps": 10_000}, stream=stream)
-    trial = SimpleNamespace(trial_id="a")
-    for iteration in (1, 2, 3):
-        clock.now = 100.0 + 10 * iteration
-        result = {
-            "training_iteration": iteration,
-            "supervised_steps": 100 * iteration,
-            "progress": iteration / 3,
-        }
-        callback.on_trial_result(0, [trial], trial, result)
-    assert [line.partition("ETA ")[2] for line in stream.getvalue().splitlines()] == ["", "0:10", "0:00"]
-    assert LMGameDPO.progress(SimpleNamespace(_rl_iteration=1, _last_iteration=4)) == 0.25
 
 
 def test_the_return_is_the_trained_policys_own_by_role_where_that_differs() -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -66,12 +64,3 @@ def test_bars_are_shown_for_downloads_alone(tmp_path: Path) -> None:
     with no_bars_for("some-hub/model"):
         assert bars.is_progress_bar_enabled() == before
     assert bars.is_progress_bar_enabled() == before
-
-
-@pytest.mark.slow
-def test_importing_the_configuration_says_nothing_and_loads_what_rllib_loads() -> None:
-    """RLlib brings torch and takes seconds; what this package adds is its own modules alone."""
-    heavy = ("transformers", "vllm", "deepspeed", "safetensors", "tokenizers", "textarena", "minigrid", "matplotlib")
-    code = f"import rllib_lmgame.algorithms.config, sys; print([m for m in {heavy} if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
-    assert (done.stdout.strip(), done.stderr) == ("[]", "")

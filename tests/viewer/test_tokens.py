@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -36,7 +35,7 @@ def _move_learner_from_sampler(algorithm: Any) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("constrained", [False, True])
-def test_sums_over_the_tokens_shown_are_the_metrics_of_their_iteration(start, make_config, constrained):
+def test_tokens_shown_sum_to_the_metrics_of_their_iteration(start, make_config, constrained):
     options = {"episode_log": "all", "group_size": 4, "constrained_decoding": constrained}
     game = {"env": "lmgame/TicTacToe-v0", "env_config": {}} if constrained else {}
     config = make_config(**game, text_rollouts=options, training={"advantage_estimator": "grpo"})
@@ -48,35 +47,35 @@ def test_sums_over_the_tokens_shown_are_the_metrics_of_their_iteration(start, ma
     directory = Path(algorithm.trial_directory())
     library = _library(directory)
     assert len(library.rows) == 32 and not library.problems
-    for iteration, result in enumerate(results, 1):
-        rows = [json.loads(row) for row in library.rows]
-        tokens, gap, advantage, entropy = np.sum([row["x"] for row in rows if row["it"] == iteration], axis=0)
+    forced, sums = 0, {1: np.zeros(4), 2: np.zeros(4)}
+    for number in range(len(library.rows)):
+        episode = library.episode(number)
+        for turn in (turn for seat in episode["seats"] for turn in seat["turns"]):
+            for k, old in enumerate(turn["old"]):
+                assert (old is None) == is_forced(turn, k)
+                forced += is_forced(turn, k)
+                if old is not None:
+                    gap = abs(old - turn["logprobs"][k])
+                    sums[episode["iteration"]] += 1, gap, turn["advantages"][k], turn["entropy"][k]
+            assert "".join(turn["pieces"]) == turn["text"]
+    assert (forced > 0) == constrained
+    for (tokens, gap, advantage, entropy), result in zip(sums.values(), results, strict=True):
         told = result["learners"]["player"]
         assert tokens == told["trained_tokens"]
         assert advantage / tokens == pytest.approx(told["advantage_mean"], abs=1e-4)
         assert entropy / tokens == pytest.approx(told["entropy"], rel=1e-4)
         assert gap / tokens == pytest.approx(told["logprob_diff_mean"], rel=1e-4) and gap / tokens > 0.01
-    forced = 0
-    for number in range(len(library.rows)):
-        for turn in (turn for seat in library.episode(number)["seats"] for turn in seat["turns"]):
-            for k in range(len(turn["ids"])):
-                assert (turn["old"][k] is None) == is_forced(turn, k)
-                forced += is_forced(turn, k)
-            assert "".join(turn["pieces"]) == turn["text"]
-    assert (forced > 0) == constrained
     (log,) = (directory / "episodes").glob("*.tokens")
     kept = log.read_text()
     log.write_text(kept.replace('"rollout_sum": -', '"rollout_sum": -1'))
-    assert {json.loads(row)["x"] for row in _library(directory).rows} == {None}, "of another playing of the iteration"
+    assert "old" not in _library(directory).episode(0)["seats"][0]["turns"][0], "of another playing of the iteration"
     log.write_text("")
     library = _library(directory)
-    assert json.loads(library.rows[0])["x"] is None
     log.write_text(kept + '{"episode_id": "train-0-0"}\n')  # The update comes after the episodes.
     list(library.refresh())
-    rows, news = library.news(len(library.rows), library.generation)
+    episodes = [library.episode(number) for number in range(len(library.rows))]
+    assert all("old" in turn for episode in episodes for seat in episode["seats"] for turn in seat["turns"])
     assert len(library.problems) == 1 and "no tokens are read from it" in library.problems[0]
-    assert not rows and len(news["again"]) == len(library.rows) and all(row["x"] for _, row in news["again"])
-    assert news["changes"] == len(library.changed) and library.news(9, library.generation, 99)[1]["again"] == []
 
 
 def test_a_sample_shows_the_best_and_the_worst_of_every_game():

@@ -327,24 +327,14 @@ def engine_numerics(config: Any, policy: str) -> tuple[str, float | None]:
     return "bfloat16" if dtype == "auto" else dtype, options.cache_mib if options.engine.reserves_cache else None
 
 
-def sequences_at_once(config: Any) -> int:
-    """Replies that one engine writes at once, at most."""
-    games = max(1, config.num_env_runners) * config.num_envs_per_env_runner
-    return min(config.run.inference.max_num_seqs, -(-games // config.run.inference.num_engines))
-
-
 def _engine(config: Any, shape: memory.ModelShape, engines: EngineSet) -> Processes:
     options = config.run.inference
     dtype, cache = engine_numerics(config, engines.policy)
     if options.engine.outside:
         return Processes(f"{ENGINE} {engines.key}", engines.count, options.engine.process_mib, {}, 0)
-    parts = memory.engine_mib(
-        shape,
-        dtype=dtype,
-        split=options.split,
-        kv_cache_mib=cache,
-        sequences=sequences_at_once(config),
-    )
+    games = max(1, config.num_env_runners) * config.num_envs_per_env_runner
+    at_once = min(options.max_num_seqs, -(-games // options.num_engines))
+    parts = memory.engine_mib(shape, dtype=dtype, split=options.split, kv_cache_mib=cache, sequences=at_once)
     if options.engine.copies_tied_head and not options.on_gpu and shape.tied:
         parts["weights"] += shape.head * memory.BYTES[dtype] / memory.MIB
     if options.engine.plays_values and not engines.is_opponent:

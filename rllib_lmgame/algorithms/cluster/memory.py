@@ -242,12 +242,13 @@ def _zero_buffers(zero: Mapping[str, Any], trained: int, width: int, world: int,
     """Bytes that DeepSpeed's ZeRO optimizers (0.19) take beside the states.
 
     All stages: the bucket that reduces gradients, twice if communication overlaps. Stages 1 and 2: the learner's share
-    of one micro-batch's gradients. Stage 3: gathered weights.
+    of one micro-batch's gradients (all of them at stage 1 in half precision). Stage 3: gathered weights.
     """
     bucket = int(float(zero["reduce_bucket_size"]))
     if zero["stage"] == 3:
         return (bucket + min(trained + frozen, int(float(zero.get("stage3_max_live_parameters", ZERO_3_LIVE))))) * width
-    return (bucket * (2 if zero.get("overlap_comm") else 1) + trained / world) * width
+    kept = trained / (1 if (zero["stage"], width) == (1, 2) else world)
+    return (bucket * (2 if zero.get("overlap_comm") else 1) + kept) * width
 
 
 def trained_parameters(

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 
 from rllib_lmgame.base.group import limits
+from rllib_lmgame.envs.contract.sequence_form import GameTree
 from rllib_lmgame.measures.exploitability import game_values, nash_conv
-from rllib_lmgame.measures.game_tree import GameTree, game_tree
+from rllib_lmgame.measures.game_tree import game_tree
 from rllib_lmgame.rollouts.batch_inference import Answer
 from rllib_lmgame.rollouts.records import GameConfig
 
@@ -42,8 +43,7 @@ class Exploitability:
     def __init__(
         self, samples: Annotated[int, limits(ge=2)] = 64, max_states: Annotated[int, limits(ge=1)] = MOST_STATES
     ) -> None:
-        self.samples = samples
-        self.max_states = max_states
+        self.samples, self.max_states = samples, max_states
 
     def problem(self, game: GameConfig) -> str | None:
         found = tree_of(game, self.max_states)

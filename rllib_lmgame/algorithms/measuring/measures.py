@@ -14,8 +14,8 @@ from rllib_lmgame.algorithms.games import roles_of
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import describe
 from rllib_lmgame.base.registry import MEASURES, check_call, check_methods
+from rllib_lmgame.envs.contract.sequence_form import InformationSet
 from rllib_lmgame.envs.registry import game_spec
-from rllib_lmgame.measures.game_tree import InformationSet
 from rllib_lmgame.policies.chat.format import ChatFormat
 from rllib_lmgame.policies.model.files import load_tokenizer
 from rllib_lmgame.rollouts.batch_inference import Answer, NotAnswered, ask, ask_for_samples

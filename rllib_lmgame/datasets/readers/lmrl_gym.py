@@ -170,8 +170,4 @@ def is_lmrl(record: Mapping[str, Any]) -> bool:
 
 def lmrl(record: Mapping[str, Any]) -> ChatExample:
     """Read a record of LMRL-Gym. Raises: ValueError: what is wrong."""
-    for keys, read in _LMRL.items():
-        if all(key in record for key in keys):
-            return read(record)
-    known = "; ".join(" and ".join(keys) for keys in _LMRL)
-    raise ValueError(f"it has none of LMRL-Gym's columns ({known}); it has {', '.join(map(str, record)) or 'none'}")
+    return next(read for keys, read in _LMRL.items() if all(key in record for key in keys))(record)

@@ -45,8 +45,7 @@ class OnePlayer:
         self.temperature = settings.temperature
         if self.temperature is None and isinstance(player, LocalModel):
             self.temperature = player.options.inference.temperature
-        self._player, self._connect = player, connect
-        self._opponents = opponents
+        self._player, self._opponents, self._connect = player, opponents, connect
         against = dict.fromkeys(opponents, 1.0)
         self._mapping: MappingFn = VersusMapping([player.name], against) if opponents else SharedMapping(player.name)
         self.turn = 0 if isinstance(player, EndpointPlayer) else 1 if isinstance(player, Scripted) else 2
@@ -92,19 +91,15 @@ class PoliciesOfRun:
         place = find_checkpoint(source)
         config = saved_policies(place, trust=settings.trust)
         asked = config.run.evaluation_config.sampling if settings.temperature is None else settings.temperature
-        used = config.run.inference.temperature if asked is None else asked
-        self.name, self.temperature = name, used
+        self.name, self.temperature = name, config.run.inference.temperature if asked is None else asked
         self.options, self.at_once = config.run.text_rollouts, config.num_envs_per_env_runner
         for taken in opponents:
             if taken in config.run.policies:
                 raise ConfigError(
                     "--against", f"a policy of {name} is called {taken!r} too; write NAME={opponents[taken].source}"
                 )
-        self.config = config
-        self._hash = file_hash(Path(place) / MANIFEST)
-        self._opponents = opponents
-        self._asked = asked
-        self._connect = connect
+        self.config, self._hash = config, file_hash(Path(place) / MANIFEST)
+        self._opponents, self._asked, self._connect = opponents, asked, connect
         self._agent_mapper = AgentMapper(config, guests={name: player.assignment for name, player in opponents.items()})
         self._stack = AsyncExitStack()
         self._runner: TextGameEnvRunner | None = None

@@ -38,7 +38,10 @@ def rows(evaluation: Evaluation, results: Results, baseline: str | None = None) 
             failed = [one for place, one in results.failures.items() if place[:2] == (model.name, name)]
             temperature = model.temperature_in(game)
             for category in (None, *sorted({one.category for one in own.values() if one.category is not None})):
-                part, beside = (_of_category(each, category) for each in (own, others))
+                part, beside = (
+                    {place: one for place, one in each.items() if category in (None, one.category)}
+                    for each in (own, others)
+                )
                 lost = [failure["reason"] for failure in failed if category is None]
                 found.append(
                     {
@@ -51,11 +54,6 @@ def rows(evaluation: Evaluation, results: Results, baseline: str | None = None) 
                     }
                 )
     return found
-
-
-def _of_category(played: Played, category: str | None) -> Played:
-    """Episodes on levels of a category; all without one."""
-    return {place: one for place, one in played.items() if category in (None, one.category)}
 
 
 def _scores(own: Played, samples: int) -> dict[str, Any]:

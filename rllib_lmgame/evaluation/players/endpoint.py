@@ -31,9 +31,7 @@ class EndpointPlayer(Player):
         super().__init__(name, source)
         own = settings.sections
         self.model = with_demonstrations(own.language_model, settings.games, settings.seed)
-        self._inference = own.inference
-        self._temperature = settings.temperature
-        self.endpoint = own.endpoint
+        self._inference, self._temperature, self.endpoint = own.inference, settings.temperature, own.endpoint
         if own.text_rollouts.constrained_decoding:
             why = f"player {name!r}: an endpoint cannot be kept to legal moves"
             raise ConfigError("--config.text_rollouts.constrained_decoding", why)
@@ -143,10 +141,9 @@ class EndpointSeat(Seat):
 
     async def _answer(self, observation: Observation) -> Answer:
         messages = self.conversation.prompt(observation, self._note)
-        most = (
-            self.sampling["max_tokens"] if self.max_tokens is None else self.max_tokens - self.numbers.response_tokens
-        )
-        sampling = {**self.sampling, "max_tokens": min(self.sampling["max_tokens"], most)}
+        sampling = dict(self.sampling)
+        if self.max_tokens is not None:
+            sampling["max_tokens"] = min(sampling["max_tokens"], self.max_tokens - self.numbers.response_tokens)
         try:
             return await self.client.answer(messages, **sampling, seed=stable_seed(self.seed, self._turns))
         except ConversationTooLong as error:

@@ -84,11 +84,8 @@ class LocalModel(LanguageModel):
         digests: Callable[[], Mapping[str, str]] = dict,
         adapter: Path | None = None,
     ) -> None:
-        self.directory = directory
-        self.options = options
-        self.settings = settings
-        self._digests = digests
-        self._adapter = adapter
+        self.directory, self.options, self.settings = directory, options, settings
+        self._digests, self._adapter = digests, adapter
         self._engine: TransformersEngine | VLLMReplies | None = None
         self._asked: dict[str, ChatFormat] = {}
         try:
@@ -249,8 +246,7 @@ class PoliciesOfSeats(Player):
 
     def __init__(self, name: str, source: str, players: Mapping[str, Player], mapping: MappingFn) -> None:
         super().__init__(name, source)
-        self._players = players
-        self._mapping = mapping
+        self._players, self._mapping = players, mapping
         self._entered = AsyncExitStack()
 
     @property

@@ -111,9 +111,8 @@ def _memory_lines(experiment: CheckedExperiment) -> list[str]:
     lines = ["# memory at the peak of each process (estimate)"]
     for policy, shape in taken.policies.items():
         if shape is None:
-            lines.append(
-                f"#   {policy}: the size of {config.language_model_of(policy).model} is not known without the model"
-            )
+            model = config.language_model_of(policy).model
+            lines.append(f"#   {policy}: the size of {model} is not known without the model")
         else:
             adapters = adapters_of(config, policy, shape) if config.run.is_trained(policy) else None
             beside = "" if adapters is None else f", of which {_count(adapters)} in adapters are trained"

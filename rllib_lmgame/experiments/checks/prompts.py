@@ -61,8 +61,7 @@ class _Chats:
     """Chat formats of policies; ``None`` of one whose tokenizer is not here, or takes slow games to make."""
 
     def __init__(self, config: Any, deadline: float) -> None:
-        self.config = config
-        self.deadline = deadline
+        self.config, self.deadline = config, deadline
         self._chats: dict[tuple[str, str], Any] = {}
 
     def is_late(self) -> bool:
@@ -138,10 +137,8 @@ def _check_reply(seat: Any, session: Any, observation: Any, prompt: Any, constra
     if written:
         raise seat.out_of_tokens(session, prompt, min(written))
     if actions and (name := chat.options.reply_format.type) != "tags":
-        raise ConfigError(
-            "config.language_model.reply_format",
-            f"`{name}` can say none of the legal actions of {session.game_id}, such as {actions[0]!r}; choose `tags`",
-        )
+        why = f"can say none of the legal actions of {session.game_id}, such as {actions[0]!r}; choose `tags`"
+        raise ConfigError("config.language_model.reply_format", f"`{name}` {why}")
 
 
 async def _check_game(game: GameConfig, chats: _Chats) -> None:

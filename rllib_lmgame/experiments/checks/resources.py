@@ -85,12 +85,11 @@ def check_memory(checked: Sequence[CheckedExperiment], machine: float) -> None:
             continue
         needed = max(taken.on_host for taken in footprints_here(experiment))
         if needed > USABLE * machine:
-            raise ConfigError(
-                "",
-                f"{experiment.spec.name}: a trial would take about {needed / 1024:.1f} GiB of memory, and Ray gives "
-                f"out {USABLE:.0%} of this machine's {machine / 1024:.1f} GiB; lower {LEARNER_KEYS}, {ENGINE_KEYS}, "
-                "config.num_learners or take a smaller config.language_model.model (--no-memory-check starts anyway)",
-            )
+            given = f"Ray gives out {USABLE:.0%} of this machine's {machine / 1024:.1f} GiB"
+            mend = f"lower {LEARNER_KEYS}, {ENGINE_KEYS}, config.num_learners or take a smaller"
+            mend = f"{mend} config.language_model.model (--no-memory-check starts anyway)"
+            wants = f"{experiment.spec.name}: a trial would take about {needed / 1024:.1f} GiB of memory"
+            raise ConfigError("", f"{wants}, and {given}; {mend}")
 
 
 def node_here(num_cpus: int, num_gpus: int | None) -> dict[str, float]:
@@ -118,6 +117,9 @@ def request_of(experiment: CheckedExperiment) -> Any:
         raise experiment.spec.source.attach(error, "config") from None
     except (TypeError, ValueError) as error:
         raise experiment.spec.source.error("config", f"what a trial asks for cannot be counted: {error}") from error
+    if not all(bundle for request in requests for bundle in request.bundles):
+        asks = "inference.num_cpus_per_engine, num_cpus_per_env_runner, num_cpus_per_learner: above 0 without GPUs"
+        raise experiment.spec.source.error("config", f"Ray cannot place what asks for nothing; {asks}, e.g. 0.01")
     return max(requests, key=lambda r: [r.required_resources.get(kind, 0) for kind in ("GPU", "CPU")])
 
 
@@ -166,10 +168,8 @@ def _check_engines(config: Any, taken: Footprint) -> None:
     options = config.run.inference
     engines = [p for p in taken.processes if p.name.startswith("engine")]
     if engines and isinstance(options.engine, VLLM) and config.num_gpus_per_learner and not options.on_gpu:
-        raise ConfigError(
-            "config.inference.num_gpus_per_engine",
-            "is 0, but config.num_gpus_per_learner is not: vLLM is installed for CPUs or for GPUs; set it",
-        )
+        why = "is 0, but config.num_gpus_per_learner is not: vLLM is installed for CPUs or for GPUs; set it"
+        raise ConfigError("config.inference.num_gpus_per_engine", why)
     for policy, shape in taken.policies.items():
         dtype, cache = engine_numerics(config, policy)
         if cache is None or shape is None or not engines or not _keeps_whole_context(config, policy):
@@ -177,11 +177,9 @@ def _check_engines(config: Any, taken: Footprint) -> None:
         context = config.language_model_of(policy).context_length
         needed = context * memory.kv_token_mib(shape, dtype=dtype, split=options.split)
         if needed > cache:
-            raise ConfigError(
-                "config.inference.kv_cache_memory_mb",
-                f"{cache:,.0f} MiB hold less than one context of {policy} ({context:,} tokens): set at least "
-                f"{math.ceil(needed):,}, or lower config.language_model.context_length",
-            )
+            mend = f"set at least {math.ceil(needed):,}, or lower config.language_model.context_length"
+            why = f"{cache:,.0f} MiB hold less than one context of {policy} ({context:,} tokens): {mend}"
+            raise ConfigError("config.inference.kv_cache_memory_mb", why)
 
 
 def _keeps_whole_context(config: Any, policy: str) -> bool:

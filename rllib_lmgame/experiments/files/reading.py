@@ -150,6 +150,8 @@ def _value(loader: _Loader, node: yaml.Node, path: Path_, source: Source) -> Any
         if key in lines:
             message = f"this key stands here twice, first on line {lines[key]}"
             raise ConfigError(dotted((*path, key)), message, f"{source.name}:{line}")
+        if ":" in key and not (key_node.style or getattr(value, "style", "flow") or value.value):
+            raise ConfigError(dotted((*path, key)), "a colon needs a space behind it", f"{source.name}:{line}")
         lines[key] = line
         if key_node.tag != _TAG + "merge":
             source.record((*path, key), f"{source.name}:{line}")

@@ -153,9 +153,8 @@ def write_tables(curves: Sequence[Curve], out: Path, metric: str) -> list[Path]:
                 points.append({**head, "iteration": int(iteration), "time_s": round(seconds, 1), metric: value})
             for milestone, verdicts in curve.heldout.items():
                 levels, low, rate, high = success_over_levels(verdicts)
-                heldout.append(
-                    {**head, "milestone": milestone, "levels": levels, "success": rate, "low": low, "high": high}
-                )
+                found = {"milestone": milestone, "levels": levels, "success": rate, "low": low, "high": high}
+                heldout.append(head | found)
     tables = {out.with_name(out.name + ".csv"): points}
     if heldout:
         tables[out.with_name(out.name + "-heldout.csv")] = heldout

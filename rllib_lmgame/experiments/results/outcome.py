@@ -20,6 +20,7 @@ from rllib_lmgame.experiments.results.files import RESULT_FILE, json_lines
 from rllib_lmgame.experiments.spec import ExperimentSpec
 from rllib_lmgame.inference.serving.interruption import InterruptedWaitError
 from rllib_lmgame.inference.serving.oom import oom_line
+from rllib_lmgame.telemetry.metrics import COLLAPSE
 from rllib_lmgame.telemetry.trial_names import trial_names, trial_settings
 
 _OF_RAY = "\x1b[36mray::"
@@ -90,10 +91,8 @@ def cause(trial: Any) -> str:
         return "a disk is full, the trial could not be saved; make room and go on with --resume"
     if died := _DIED.match(text):
         pid = f" (pid {died[1]})" if died[1] else ""
-        why = "it was killed, it crashed, or its node was lost"
-        return (
-            f"the trial's own process{pid} ended without an error: {why}; --resume goes on from its newest checkpoint"
-        )
+        why = "it was killed, it crashed, or its node was lost; --resume goes on from its newest checkpoint"
+        return f"the trial's own process{pid} ended without an error: {why}"
     told_of = (" ", "Traceback", "Failure #", "The above exception", "During handling", _OF_RAY)
     causes = [line.rstrip() for line in text.splitlines() if line.strip() and not line.startswith(told_of)]
     return "\n".join(causes[-3:]) or "the trial ended without a message"
@@ -127,6 +126,8 @@ def print_summary(summaries: Sequence[TrialSummary]) -> None:
             print(f"  checkpoint  {summary.checkpoint}")
         elif state == "stopped":
             print("  checkpoint  none yet; --resume begins it anew")
+        if summary.finished and COLLAPSE in summary.last_result:
+            print(f"  {summary.last_result[COLLAPSE]}")
         if summary.error:
             print("  " + summary.error.replace("\n", "\n  "), file=sys.stderr)
             print(f"  the whole trace stands in {summary.path}/error.txt", file=sys.stderr)

@@ -86,8 +86,7 @@ class MetricNames(Callback):
 
     def __init__(self, named: Mapping[str, str], end: Callable[[], None] = lambda: None) -> None:
         self.error: ConfigError | None = None
-        self._named = named
-        self._end = end
+        self._named, self._end = named, end
         self._seen = set[str]()
 
     def on_trial_result(
@@ -215,12 +214,8 @@ class Interruption:
             return
         self.signal = number
         leave_closed_output()
-        print(
-            f"\n{signal.Signals(number).name}: saving each trial when its iteration ends, then stopping (once "
-            "more: stop at once)",
-            file=sys.stderr,
-            flush=True,
-        )
+        then = "saving each trial when its iteration ends, then stopping (once more: stop at once)"
+        print(f"\n{signal.Signals(number).name}: {then}", file=sys.stderr, flush=True)
 
     def end_at_once(self) -> None:
         """End this experiment, whose configuration is wrong, before anything of it is saved."""

@@ -12,12 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rllib_lmgame.algorithms.cluster.footprint import machine_mib
-from rllib_lmgame.algorithms.cluster.ray_cluster import (
-    join,
-    join_existing,
-    shut_down,
-    start_local,
-)
+from rllib_lmgame.algorithms.cluster.ray_cluster import join, join_existing, shut_down, start_local
 from rllib_lmgame.algorithms.cluster.threads import tell_trials_at_once
 from rllib_lmgame.experiments.checks.check import CheckedExperiment
 from rllib_lmgame.experiments.checks.resources import (

@@ -70,9 +70,7 @@ class Resumption(Callback):
     """
 
     def __init__(self, options: ExperimentOptions, adopt: Callable[[Any], None] = lambda trial: None) -> None:
-        self._options = options
-        self._adopt = adopt
-        self._trials = 0
+        self._options, self._adopt, self._trials = options, adopt, 0
         self._error: Exception | None = None
 
     def take(self, trial: Any) -> None:
@@ -94,10 +92,8 @@ class Resumption(Callback):
         if self._error is not None:
             raise self._error
         if not self._trials:
-            raise CheckpointError(
-                "the saved trials could not be taken over (-v shows Ray's message); start anew from a checkpoint with "
-                "--experiment-name NAME --restore CHECKPOINT"
-            )
+            anew = "start anew from a checkpoint with --experiment-name NAME --restore CHECKPOINT"
+            raise CheckpointError(f"the saved trials could not be taken over (-v shows Ray's message); {anew}")
 
 
 def reached(stop: Mapping[str, Any], result: Mapping[str, Any]) -> bool:

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from rllib_lmgame.base.numerics import computed_in
+from rllib_lmgame.policies.model.files import local_config
 
 TINY = {"hidden_size": 64, "num_layers": 2, "num_heads": 2, "intermediate_size": 128}
 LARGER = {"hidden_size": 896, "num_layers": 24, "num_heads": 14, "num_kv_heads": 2, "intermediate_size": 4864}
@@ -29,6 +30,8 @@ class Check:
         on_cpu: What is tried without GPUs; empty if nothing can be.
         gpus, card_gib, packages: What it needs: GPUs, memory of each, and modules.
         resumes: The run writes a checkpoint, and goes on from it for one more iteration.
+        trained: Iterations of the run before that.
+        judge: What the results say; ``None``: what :func:`judged` finds in those of any run.
     """
 
     name: str
@@ -40,11 +43,13 @@ class Check:
     packages: tuple[str, ...] = ("vllm",)
     on_gpus: dict[str, Any] = field(default_factory=dict)
     resumes: bool = False
+    trained: int = ITERATIONS
+    judge: Callable[[Sequence[dict[str, Any]]], list[Measured]] | None = None
 
     @property
     def iterations(self) -> int:
         """Results that its run must have."""
-        return ITERATIONS + self.resumes
+        return self.trained + self.resumes
 
 
 @dataclass(frozen=True)
@@ -96,12 +101,14 @@ def file_of(check: Check, gpus: bool, model: str | None) -> dict[str, Any]:
     experiment: dict[str, Any] = {
         "run": "LMGamePPO",
         "env": "lmgame/FrozenLake-v0",
-        "stop": {"training_iteration": ITERATIONS},
+        "stop": {"training_iteration": check.trained},
         "checkpoint_config": {"checkpoint_at_end": check.resumes},
     }
     for key, value in [*check.changes.items(), *(check.on_gpus if gpus else {}).items()]:
         section = experiment if key in experiment else config
         section[key] = {**section.get(key, {}), **value} if isinstance(value, dict) else value
+    if "games" in config:
+        del experiment["env"], config["env_config"]
     return {"selftest": {**experiment, "config": config}}
 
 
@@ -161,14 +168,14 @@ def judged(results: Sequence[dict[str, Any]], gpus: bool, model: str | None, pea
         Measured("push", number(result["timers"], "weight_sync_s"), "s"),
         Measured("iteration", number(result, "time_this_iter_s"), "s"),
     ]
-    if peaks is not None and (gpus or exact) and len(learners[-1]) == 1:  # Peaks of a CPU are float32's.
+    mixture = getattr(local_config(model or ""), "num_experts_per_tok", None)  # Of its weights a token takes some.
+    if peaks is not None and not mixture and (gpus or exact) and len(learners[-1]) == 1:  # A CPU's are float32's.
         flops = (6 * trained + 4 * frozen) * number(last, "num_computed_tokens")
         steps = number(result["env_runners"], "turns_per_episode") * number(result["env_runners"], "tokens_per_turn")
         limit = flops / peaks.flops + steps * (trained + frozen) * (2 if gpus else 4) / peaks.bytes_per_s
+        used = flops / number(last, "update_s") / peaks.flops
         found += [
-            Measured(
-                "update over matrix products of this device (MFU)", flops / number(last, "update_s") / peaks.flops
-            ),
+            Measured("update over matrix products of this device (MFU)", used),
             Measured("iteration over the device's limit", number(result, "time_this_iter_s") / limit),
         ]
     return found
@@ -202,15 +209,9 @@ CHECKS = (  # In the order of what settles most, should somebody have minutes on
     Check(
         "two-engines",
         "two policies that play each other, their two engines on one card",
-        {
-            "env": "lmgame/IteratedPrisonersDilemma-v0",
-            "policies": ["row", "column"],
-            "policy_mapping_fn": "per_role",
-        },
+        {"env": "lmgame/IteratedPrisonersDilemma-v0", "policies": ["row", "column"], "policy_mapping_fn": "per_role"},
         on_cpu="two policies that play each other, each with an engine",
-        on_gpus={
-            "inference": {"num_gpus_per_engine": 0.2, "gpu_memory_utilization": 0.18},
-        },
+        on_gpus={"inference": {"num_gpus_per_engine": 0.2, "gpu_memory_utilization": 0.18}},
     ),
     Check(
         "offload",

@@ -135,7 +135,8 @@ def _outcome(check: Check, about: str, here: Here, directory: Path, model: str |
     if len(found) < check.iterations:
         why = why or f"{check.iterations - len(found)} of {check.iterations} iterations have no result"
     else:
-        measured = [each.as_dict() for each in judged(found, bool(ids), model, peaks)]
+        numbers = judged(found, bool(ids), model, peaks) if check.judge is None else check.judge(found)
+        measured = [each.as_dict() for each in numbers]
     if wrong := [each["name"] for each in measured if not each["ok"]]:
         why = why or f"out of bounds: {', '.join(wrong)}"
     tail = log.read_text("utf-8", "replace")[-LOG_TAIL:] if why else ""

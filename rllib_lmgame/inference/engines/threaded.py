@@ -491,13 +491,8 @@ class ThreadedEngine:
 
     def _answer_rest(self) -> None:
         """Run what is still queued once the engine has ended: every command then says so to its sender."""
-        while True:
-            try:
-                command = self._inbox.get(block=False)
-            except queue.Empty:
-                return
-            if command is not None:
-                command()
+        while not self._take_commands(block=False):
+            pass
 
     # --- crossing into the engine's thread
 

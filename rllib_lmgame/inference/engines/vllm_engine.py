@@ -16,7 +16,6 @@ import logging
 import os
 import re
 import shutil
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -38,7 +37,7 @@ from rllib_lmgame.inference.protocol import (
     SamplingSpec,
     StopReason,
 )
-from rllib_lmgame.inference.weights import PART_BYTES, check_weights, not_finite, on_nodes, tensors_of, unpack_state
+from rllib_lmgame.inference.weights import PART_BYTES, check_weights, in_file, not_finite, on_nodes, opened, tensors_of
 from rllib_lmgame.policies.model.files import ADAPTER_FILES, parameter_count, weight_files
 from rllib_lmgame.policies.model.heads import VALUES_FILE, PlayedValues, has_backbone, load_values, split_values
 from rllib_lmgame.policies.model.router_replay import route_dtype
@@ -230,14 +229,11 @@ class VLLMCore(Core):
                 self._client.collective_rpc(function, args=(reference, *more))
             return
 
-        from safetensors.torch import save_file
-
         needed = sum(tensor.nbytes for tensor in tensors.values())
         in_memory = os.path.isdir("/dev/shm") and shutil.disk_usage("/dev/shm").free > needed
         folder = "/dev/shm" if in_memory else None  # Containers have little there; a file on disk is slower.
-        with tempfile.NamedTemporaryFile(dir=folder, suffix=".safetensors") as file:
-            save_file({name: t.contiguous() for name, t in tensors.items()}, file.name)
-            self._client.collective_rpc(function, args=(file.name, *more))
+        with in_file(tensors, folder) as place:
+            self._client.collective_rpc(function, args=(place, *more))
 
     def load_adapter(self, name: str, directory: str) -> None:
         """Load an adapter in PEFT's form in place of the one of this name. Raises: ValueError: it holds NaN."""
@@ -307,7 +303,7 @@ def in_parts(tensors: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def load_into_worker(worker: Any, source: Any, first: bool = True, last: bool = True) -> None:
-    """Load tensors (:func:`_tensors`) into one vLLM worker's model: an update's ``first`` part, others, ``last``.
+    """Load tensors (:func:`opened`) into one vLLM worker's model: an update's ``first`` part, others, ``last``.
 
     What is both is loaded by vLLM's own reload, which takes all at once; parts as its transfers over devices are.
     """
@@ -315,7 +311,7 @@ def load_into_worker(worker: Any, source: Any, first: bool = True, last: bool = 
     from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
 
     on_cpu, model = worker.device.type == "cpu", worker.model_runner.get_model()
-    tensors = iter(_tensors(source).items())
+    tensors = iter(opened(source).items())
     if first and on_cpu:
         _forget_expert_kernels(model)
     with _copies_loaded(model):
@@ -345,7 +341,7 @@ def values_into_worker(worker: Any, source: Any) -> None:
     Its logits are of the hidden states behind the last norm, as those of the values are. Raises: ValueError: they do
     not fit the model, or have a backbone of their own.
     """
-    source, model, config = _tensors(source), worker.model_runner.get_model(), worker.model_config
+    source, model, config = opened(source), worker.model_runner.get_model(), worker.model_config
     model.__dict__.pop("compute_logits", None)
     if not source:
         return
@@ -359,19 +355,6 @@ def values_into_worker(worker: Any, source: Any) -> None:
         return logits if logits is None else played.added_to(logits, hidden)  # None: others have the logits.
 
     model.__dict__["compute_logits"] = valued
-
-
-def _tensors(source: Mapping[str, Any] | str | bytes) -> Mapping[str, Any]:
-    """Tensors by name: themselves, those of a safetensors file, or of :func:`on_nodes`."""
-    if isinstance(source, bytes):
-        import ray
-
-        return unpack_state(ray.get(ray.cloudpickle.loads(source)))
-    if not isinstance(source, str):
-        return source
-    from safetensors.torch import load_file
-
-    return dict(load_file(source))
 
 
 def _copies_loaded(model: Any) -> AbstractContextManager[Any]:

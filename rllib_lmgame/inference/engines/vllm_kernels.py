@@ -13,6 +13,7 @@ from torch import Tensor
 from vllm import ir
 from vllm.model_executor.layers.rotary_embedding.base import RotaryEmbedding
 from vllm.platforms import current_platform
+from vllm.utils import cpu_triton_utils
 
 PROVIDER = "cpp_on_cpu"
 ENGINE_ARGUMENTS = {
@@ -62,3 +63,11 @@ def _rotary(self: Any, positions: Tensor, query: Tensor, key: Tensor | None = No
 
 
 RotaryEmbedding.forward_cpu = _rotary
+
+
+def _expand(output: Tensor, values: Tensor, ends: Tensor, replaced: int, by: int, *more: Any) -> None:
+    """A request's value for each of its proposed tokens, into ``output``: vLLM 0.32's kernel fills a copy of it."""
+    output.copy_(values.where(values != replaced, by).repeat_interleave(ends.diff(prepend=ends.new_zeros(1))))
+
+
+cpu_triton_utils._expand_kernel_impl = _expand

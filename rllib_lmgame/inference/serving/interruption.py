@@ -7,6 +7,7 @@ process that waits looks for it. What can end well in a moment gets that moment.
 from __future__ import annotations
 
 import time
+from typing import Any
 
 GRACE_S = 10.0
 """A wait that was already on when the wish came goes on for that long."""
@@ -31,7 +32,7 @@ class StopRequest:
         now = time.monotonic()
         if self._seen is None and now - self._looked >= LOOK_EVERY_S:
             self._looked = now
-            self._seen = now if _marked() else None
+            self._seen = now if _asked("get") is not None else None
         return self._seen is not None and now - self._seen >= GRACE_S
 
     def check(self, waiting_for: str) -> None:
@@ -42,30 +43,20 @@ class StopRequest:
 
 def request() -> None:
     """Tell every process of this job that it is to stop; called by the driver."""
-    import ray
-    from ray.experimental.internal_kv import _internal_kv_put
-
-    if ray.is_initialized():
-        _internal_kv_put(_key(), b"1", namespace=_NAMESPACE)
+    _asked("put", b"1")
 
 
 def withdraw() -> None:
     """Take the wish back: the next run of this job is not the one that was to stop."""
+    _asked("del")
+
+
+def _asked(what: str, *value: bytes) -> Any:
+    """What Ray's store answers about this job's mark; ``None`` where no cluster is."""
     import ray
-    from ray.experimental.internal_kv import _internal_kv_del
+    from ray.experimental import internal_kv
 
-    if ray.is_initialized():
-        _internal_kv_del(_key(), namespace=_NAMESPACE)
-
-
-def _marked() -> bool:
-    import ray
-    from ray.experimental.internal_kv import _internal_kv_get
-
-    return ray.is_initialized() and _internal_kv_get(_key(), namespace=_NAMESPACE) is not None
-
-
-def _key() -> bytes:
-    import ray
-
-    return b"interrupted-" + str(ray.get_runtime_context().get_job_id()).encode()
+    if not ray.is_initialized():
+        return None
+    key = b"interrupted-" + str(ray.get_runtime_context().get_job_id()).encode()
+    return getattr(internal_kv, f"_internal_kv_{what}")(key, *value, namespace=_NAMESPACE)

@@ -270,10 +270,6 @@ class Estimator(Group):
         """
         return monte_carlo_returns(inputs) if monte_carlo else token_gae(inputs) + inputs.values
 
-    def normalize_mode(self, chosen: str | None) -> str:
-        """How its advantages are normalised: as ``normalize_advantages`` says, or as suits them."""
-        return chosen or ("none" if self.own_scale else "batch")
-
 
 class FunctionEstimator(Estimator):
     """A function of :class:`AdvantageInputs` at an import path; it has a value function."""

@@ -31,9 +31,7 @@ class WholeEpisodes(TrainingData):
     needs_groups: bool = False
     share_prompts: bool = False
 
-    def shard(
-        self, num_shards: int, len_lookback_buffer: int | None = None, **kwargs: Any
-    ) -> list[tuple[TrainingData, dict[str, Any]]]:
+    def shard(self, num_shards: int, *args: Any, **kwargs: Any) -> list[tuple[TrainingData, dict[str, Any]]]:
         """One part per learner, and further arguments of its ``update`` (none).
 
         Raises: ValueError: Fewer episodes than learners, or fewer groups where these must stay whole.

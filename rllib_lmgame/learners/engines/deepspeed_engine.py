@@ -20,7 +20,7 @@ import torch.distributed as dist
 from rllib_lmgame.base.errors import CheckpointError, ConfigError, MissingDependencyError
 from rllib_lmgame.base.group import describe, unknown_key
 from rllib_lmgame.learners.engines.shards import GatheredTensors, SavedShares, save_shares
-from rllib_lmgame.learners.engines.torch_engine import NOTHING, GuardedOptimizer, StepResult, TorchEngine
+from rllib_lmgame.learners.engines.torch_engine import KIND, NOTHING, GuardedOptimizer, StepResult, TorchEngine
 from rllib_lmgame.learners.options import HALF, half_precision
 from rllib_lmgame.learners.process import ProcessGroup
 from rllib_lmgame.policies.model.network import PolicyNetwork
@@ -236,6 +236,7 @@ class DeepSpeedEngine(TorchEngine):
         self._make_moments()
         about = {
             BASE: self._base(),
+            KIND: type(self._adam).__name__,
             "step": next((float(state["step"]) for state in self._adam.state.values() if "step" in state), 0.0),
             "scaler": {name: value for name, value in self._scaler().items() if isinstance(value, int | float)},
         }
@@ -262,6 +263,8 @@ class DeepSpeedEngine(TorchEngine):
                 raise CheckpointError(
                     f"{directory / SHARES} does not suit language_model.lora, or its adapters are for other weights"
                 )
+            if (kind := saved.about.get(KIND)) not in (None, type(self._adam).__name__):
+                raise CheckpointError(f"{directory / SHARES}: of {kind}, not config.training.optimizer")
             for name, parameter, begin, size in self._fragments():
                 for key in (None, *self._moments(parameter)):
                     self._set_state(parameter, key, saved.read(f"{name}:{key or WEIGHTS}", begin, size))

@@ -30,20 +30,14 @@ class PreferenceLoss(Group):
 
     type: str = tag("", "Its name, or `package.module:Class`.")
 
-    pairs: ClassVar[bool] = True
-    """Whether two trajectories are compared; else each is good or bad by itself."""
-
     by_token: ClassVar[bool] = False
     """Whether means over tokens are compared, and not sums."""
 
     asks_reference: ClassVar[bool] = True
     """Whether trajectories are compared with what the reference gives them."""
 
-    def __call__(self, beta: float, chosen: Sides, rejected: Sides, divergence: float, /) -> Tensor:
-        """The loss of each pair, float64 ``[pairs]``; if there are no pairs, of each of ``chosen`` and ``rejected``.
-
-        ``divergence`` is the mean ``s`` of the minibatch on all learners, at least 0.
-        """
+    def __call__(self, beta: float, chosen: Sides, rejected: Sides, /) -> Tensor:
+        """The loss of each pair, float64 ``[pairs]``."""
         raise NotImplementedError
 
 
@@ -61,7 +55,7 @@ class Sigmoid(_WithReference):
     type: str = tag("sigmoid", "Its name.")
     label_smoothing: float = option(0.0, "Share of pairs that are taken to be the wrong way round.", ge=0, lt=0.5)
 
-    def __call__(self, beta: float, chosen: Sides, rejected: Sides, divergence: float, /) -> Tensor:
+    def __call__(self, beta: float, chosen: Sides, rejected: Sides, /) -> Tensor:
         from torch.nn.functional import logsigmoid
 
         logits, wrong = beta * (chosen.gain - rejected.gain), self.label_smoothing
@@ -74,17 +68,8 @@ class IPO(_WithReference):
     type: str = tag("ipo", "Its name.")
     by_token: ClassVar[bool] = True
 
-    def __call__(self, beta: float, chosen: Sides, rejected: Sides, divergence: float, /) -> Tensor:
+    def __call__(self, beta: float, chosen: Sides, rejected: Sides, /) -> Tensor:
         return (chosen.gain / chosen.tokens - rejected.gain / rejected.tokens - 1 / (2 * beta)) ** 2
-
-
-class Hinge(_WithReference):
-    """``max(0, 1 - beta d)`` (SLiC, 2305.10425; 2309.06657)."""
-
-    type: str = tag("hinge", "Its name.")
-
-    def __call__(self, beta: float, chosen: Sides, rejected: Sides, divergence: float, /) -> Tensor:
-        return (1 - beta * (chosen.gain - rejected.gain)).relu()
 
 
 class SimPO(PreferenceLoss):
@@ -95,27 +80,8 @@ class SimPO(PreferenceLoss):
     by_token: ClassVar[bool] = True
     asks_reference: ClassVar[bool] = False
 
-    def __call__(self, beta: float, chosen: Sides, rejected: Sides, divergence: float, /) -> Tensor:
+    def __call__(self, beta: float, chosen: Sides, rejected: Sides, /) -> Tensor:
         from torch.nn.functional import logsigmoid
 
         means = chosen.policy / chosen.tokens - rejected.policy / rejected.tokens
         return -logsigmoid(beta * means - self.margin)
-
-
-class KTO(PreferenceLoss):
-    """``w (1 - sigmoid(+-beta (s - z)))`` of each trajectory, good (+) or bad (-): KTO (2402.01306).
-
-    ``z`` is the divergence: the minibatch stands for the replies that the paper draws from the policy.
-    """
-
-    type: str = tag("kto", "Its name.")
-    chosen_weight: float = option(1.0, "What a good trajectory counts.", ge=0)
-    rejected_weight: float = option(1.0, "What a bad trajectory counts.", ge=0)
-    pairs: ClassVar[bool] = False
-
-    def __call__(self, beta: float, chosen: Sides, rejected: Sides, divergence: float, /) -> Tensor:
-        import torch
-
-        good = self.chosen_weight * (1 - torch.sigmoid(beta * (chosen.gain - divergence)))
-        bad = self.rejected_weight * (1 - torch.sigmoid(-beta * (rejected.gain - divergence)))
-        return torch.cat([good, bad])

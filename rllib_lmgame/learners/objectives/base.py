@@ -8,7 +8,8 @@ a minibatch is more than one micro-batch. Guarantees:
 1. Each policy is trained on its own rows in its own minibatches, each row once per epoch.
 2. The loss of a minibatch is the mean over its action tokens on all learners, however they are spread and packed; an
    objective may weigh them (``aggregation``).
-3. A step with NaN or infinite gradients changes no weight anywhere and is counted; ten in a row raise.
+3. A step with NaN or infinite gradients changes no weight anywhere and is counted; ten in a row raise without
+   ``on_collapse``.
 4. With ``env_token_loss_weight`` the loss has so many times the mean cross-entropy of the game's text in the minibatch,
    at temperature 1, among the whole vocabulary. A critic's warm-up leaves it out.
 5. An update in which nothing has a gradient takes no step on any learner and is counted.
@@ -59,6 +60,7 @@ class LearnerSettings:
         temperature: That log-probabilities are taken at (:func:`learning_temperature`).
         rewards: All that they depend on at the run's start, as text.
         grad_clip: Bound on the global gradient norm.
+        most_nan_steps: Steps in a row without finite gradients that raise.
     """
 
     ppo: TrainingOptions
@@ -75,6 +77,7 @@ class LearnerSettings:
     deepspeed: Mapping[str, Any] | None = None
     teacher: TeacherOptions | None = None
     microbatch_tokens: int = MOST_TOKENS
+    most_nan_steps: float = math.inf
 
     @classmethod
     def of_run(cls, run: Any, values: Mapping[str, float] = MappingProxyType({})) -> LearnerSettings:
@@ -99,6 +102,7 @@ class LearnerSettings:
             deepspeed=deepspeed,
             teacher=run.teacher,
             microbatch_tokens=ppo.microbatch or MOST_TOKENS,
+            most_nan_steps=math.inf if run.on_collapse else MAX_NAN_STEPS,
         )
 
     def critic_warms_up(self, num_updates: int) -> bool:
@@ -308,7 +312,7 @@ class UpdateLoop:
     def run(self, version: int) -> None:
         """Change the weights, which are of this version.
 
-        Raises: FloatingPointError: The gradients of :data:`MAX_NAN_STEPS` steps in a row were not finite.
+        Raises: FloatingPointError: The gradients of ``most_nan_steps`` in a row were not finite.
         """
         update, settings = self.update, self.update.settings
         one_pass = self._fits_one_pass()
@@ -506,8 +510,8 @@ class UpdateLoop:
         self.steps.nan_in_a_row = self.steps.nan_in_a_row + 1 if skipped else 0
         if not skipped:
             self.steps.applied += not critic_alone
-        elif self.steps.nan_in_a_row >= MAX_NAN_STEPS:
-            what = f"gradients of {MAX_NAN_STEPS} optimizer steps in a row were not finite"
+        elif self.steps.nan_in_a_row >= self.update.settings.most_nan_steps:
+            what = f"gradients of {self.steps.nan_in_a_row} optimizer steps in a row were not finite"
             raise FloatingPointError(f"{self.update.module_id}: {what}; lower `lr`, or set `grad_clip`")
 
     def _passes(self, packs: Sequence[PackedBatch]) -> list[tuple[PackedBatch, dict[str, Any]]]:

@@ -172,7 +172,7 @@ class PPOObjective(Objective):
         raw = checked_advantages(estimator, inputs)
         monte_carlo = not critic or settings.ppo.critic.target == "monte_carlo"
         returns = estimator.value_targets(inputs, monte_carlo=monte_carlo)
-        mode = estimator.normalize_mode(settings.ppo.normalize_advantages)
+        mode = settings.ppo.normalize_advantages or ("none" if estimator.own_scale else "batch")
         normal = adv.normalize(raw, mode, inputs, floor=STD_FLOOR)
         batch, ppo = update.batch, settings.ppo
         batch.sequence = batch.stretches(ppo.policy_loss.sequence)

@@ -23,7 +23,7 @@ from rllib_lmgame.telemetry.metrics import PREFERENCE_NAMES
 
 @dataclass(eq=False)
 class PreferenceObjective(Objective):
-    """The loss of pairs, or with ``kto`` of trajectories: its mean over those of a minibatch, on all learners.
+    """The loss of pairs: its mean over those of a minibatch, on all learners.
 
     The derivative by each trajectory's sum is known before the pass with gradient: where a minibatch is more than one
     pass, the sums come from a pass without. So a pair need not fit one micro-batch, and the gradient is exact. With
@@ -42,7 +42,7 @@ class PreferenceObjective(Objective):
         return replace(settings.of_another_loss(), temperature=1.0)
 
     def needs_groups(self, settings: LearnerSettings) -> bool:
-        return self.of_sides.pairs
+        return True
 
     def needs_critic(self, settings: LearnerSettings) -> bool:
         return False
@@ -88,19 +88,12 @@ class PreferenceObjective(Objective):
         numbers, which = np.unique(batch.trajectory[slots], return_inverse=True)
         sides, chosen = self._sums(batch, slots, logprobs, which)
         policy = sides.policy.requires_grad_()
-        gains = sides.gain.detach()
-        total, count = (float(each) for each in update.ranks.sum([float(gains.sum()), len(gains)]))
-        if self.of_sides.pairs:
-            good, bad = _in_pairs(chosen, batch.group[numbers])
-            units = count / 2
-        else:
-            good, bad, units = chosen.nonzero().squeeze(-1), (~chosen).nonzero().squeeze(-1), count
-        divergence = max(0.0, total / max(count, 1.0))
-        losses = self.of_sides(self.beta, sides.at(good), sides.at(bad), divergence)
-        loss = losses.sum() / max(units, 1.0)
+        good, bad = _in_pairs(chosen, batch.group[numbers])
+        pairs = max(1.0, float(update.ranks.sum([len(good)])[0]))
+        loss = self.of_sides(self.beta, sides.at(good), sides.at(bad)).sum() / pairs
         if self.sft_weight:
             w = sides.at(good)
-            loss = loss - self.sft_weight * (w.policy / w.tokens).sum() / max(units, 1.0)
+            loss = loss - self.sft_weight * (w.policy / w.tokens).sum() / pairs
         (derivative,) = torch.autograd.grad(loss, policy)
         batch.loss_weights[slots] = derivative.numpy()[which]
         with torch.no_grad():
@@ -121,22 +114,20 @@ class PreferenceObjective(Objective):
         return Sides(policy, reference, tokens), chosen
 
     def _log(self, update: ModuleUpdate, loss: float, sides: Sides, good: Any, bad: Any) -> None:
-        """Means over pairs or sides, so weighted that the meter's mean over tokens is that."""
+        """Means over pairs, so weighted that the meter's mean over tokens is that."""
         size = 1.0 if update.minibatch is None else update.minibatch.tokens
         better, worse = sides.at(good), sides.at(bad)
         gained = [side.gain / side.tokens if self.of_sides.by_token else side.gain for side in (better, worse)]
         own = [float(self.beta * each.sum()) for each in gained]
         own += [float((side.policy / side.tokens).sum()) for side in (better, worse)]
-        own += [len(good), len(bad)]
-        *sums, goods, bads = update.ranks.sum(own).tolist()
-        means = [each / max(n, 1) for each, n in zip(sums, (goods, bads) * 2, strict=True)]
+        *sums, pairs = update.ranks.sum([*own, len(good)]).tolist()
+        means = [each / max(pairs, 1) for each in sums]
         names = dict(zip(PREFERENCE_NAMES[2:], means, strict=True))
         names["reward_margin"] = means[0] - means[1]
         share = size / update.ranks.world
         found = {name: share * value for name, value in names.items()}
-        if self.of_sides.pairs:
-            right = float((0.5 * (1 + torch.sign(gained[0] - gained[1]))).sum())
-            found["reward_accuracy"] = size * right / max(goods, 1)
+        right = float((0.5 * (1 + torch.sign(gained[0] - gained[1]))).sum())
+        found["reward_accuracy"] = size * right / max(pairs, 1)
         update.meter.add(found | {"policy_loss": size * loss, "total_loss": size * loss})
 
     def loss(self, update: ModuleUpdate, pack: PackedBatch, out: Mapping[str, torch.Tensor]) -> Loss:

@@ -195,17 +195,15 @@ class TranscriptWriter:
             if place == last:
                 self._check_prompt(before.text, transcript)
             elif not ended:
-                reply, ended = self._ended_by_next(prompt + reply, reply, rendered[2 * number + 2].text)
+                so_far, after = prompt + reply, rendered[2 * number + 2].text
+                end = self._ends.match(after, len(so_far)) if self._ends and after.startswith(so_far) else None
+                if end is not None:  # The mark of the message behind it ends it in play, too.
+                    reply, ended = reply + end[0], True
             new_row = not row or not prompt.startswith(row)
             shown = prompt if new_row else prompt[len(row) :]
             between = messages[transcript.learnt[number - 1] + 1 - joined : place - joined] if number else []
             yield self._turn(shown, reply, ended, new_row, said.weight, between)
             row = prompt + reply
-
-    def _ended_by_next(self, row: str, reply: str, prompt: str) -> tuple[str, bool]:
-        """A reply that the template does not end, with the mark of the message behind it, which ends it in play."""
-        end = self._ends.match(prompt, len(row)) if self._ends and prompt.startswith(row) else None
-        return (reply, False) if end is None else (reply + end[0], True)
 
     def _turn(self, shown: str, reply: str, ended: bool, new_row: bool, weight: float, between: Messages) -> LearntTurn:
         """``between`` are the messages since the last learnt reply; none before the first."""

@@ -186,7 +186,9 @@ class ChatFormat:
         A character that several ids write together counts for the last of them.
         """
         text = self.decode(ids)
-        alone = [self._text_alone(int(each)) for each in ids]
+        for each in {int(each) for each in ids} - self._texts_alone.keys():
+            self._texts_alone[each] = text_of(self.tokenizer, [each])
+        alone = [self._texts_alone[int(each)] for each in ids]
         kept = len(ids)
         while kept and int(ids[kept - 1]) in self.special_ids:
             kept -= 1
@@ -204,11 +206,6 @@ class ChatFormat:
         if found:
             found[-1] += len(text) - sum(found)
         return found + [0] * (len(ids) - kept)
-
-    def _text_alone(self, each: int) -> str:
-        if each not in self._texts_alone:
-            self._texts_alone[each] = text_of(self.tokenizer, [each])
-        return self._texts_alone[each]
 
     def read(self, ids: Any) -> str:
         """Text of a whole reply: what the prompt made it begin with, and the sampled ids."""
@@ -273,17 +270,17 @@ class ChatFormat:
         return None
 
     def _write_reply(self, action: str, think: str | None) -> list[int]:
-        text = self._reply_text(action, think)
-        if text is None:
-            raise self._unsaid(action)
-        return self._closed(text)
+        return self._closed(self._said(action, think))
 
-    def _unsaid(self, action: str) -> ConfigError:
+    def _said(self, action: str, think: str | None) -> str:
+        """As :meth:`_reply_text`. Raises: ConfigError: there is none."""
+        if (text := self._reply_text(action, think)) is not None:
+            return text
         name, prefill = self.options.reply_format.type, self.options.reply_prefill
         key = "reply_prefill" if prefill else "answer_tag" if name == "tags" else "reply_format"
         begins = f" that begins with {prefill!r}" if prefill else ""
         said = f"{action!r} cannot be said as `{name}`{begins}; choose another"
-        return ConfigError(f"config.language_model.{key}", said)
+        raise ConfigError(f"config.language_model.{key}", said)
 
     def _reply_text(self, action: str, think: str | None) -> str | None:
         """Text, after the prefix, of a reply that is read as ``action``, if there is one."""
@@ -383,10 +380,7 @@ class ChatFormat:
     def example(self, turn: Demonstration) -> Example:
         """A demonstration as the template writes an earlier turn. Raises: ConfigError: no reply says its action."""
         think = turn.think if self.options.think != "off" else None
-        text = self._reply_text(turn.action, think)
-        if text is None:
-            raise self._unsaid(turn.action)
-        whole, lead = self.reply_prefix + text, self.pieces.lead
+        whole, lead = self.reply_prefix + self._said(turn.action, think), self.pieces.lead
         message = self.message(Observation(turn.observation, turns_left=turn.turns_left))
         return message, whole if whole.startswith(lead) else lead + whole
 

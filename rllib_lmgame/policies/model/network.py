@@ -209,6 +209,12 @@ class PolicyNetwork(nn.Module):
         """Keep only the layers' inputs for the backward pass, and compute the rest again there."""
         self.language_model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=CHECKPOINTING)
 
+    def compile_layers(self) -> None:
+        """Compile norms and feed-forward layers without experts, in place: names stay, and copies are as before."""
+        for name, part in self.named_modules():
+            if name.endswith(("norm", ".mlp")) and not hasattr(part, "experts"):
+                part.compile(dynamic=True)
+
     def forward(self, batch: Mapping[str, Any]) -> dict[str, Tensor]:
         """Log-probabilities, entropies and values of a packed batch, from one pass through the backbone.
 

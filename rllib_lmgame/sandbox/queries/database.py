@@ -90,14 +90,15 @@ def _bag(result: QueryResult) -> Counter[tuple[Any, ...]]:
 class SqlWorker:
     """A confined process that answers queries in turn, from any thread.
 
-    ``root`` is the directory whose databases it may open as files; with ``None`` it only gets copies.
+    ``root`` is the directory whose databases it may open as files; with ``None`` it only gets copies. ``opened`` are
+    names of databases that need not be opened any more.
     """
 
     def __init__(self, root: str | None = None) -> None:
         self._root = root
         self._lock = threading.Lock()
         self._process: Process | None = None
-        self._opened: set[str] = set()
+        self.opened: set[str] = set()
         self._buffer = b""
 
     def query(self, database: Database, sql: str, limits: QueryLimits | None = None) -> QueryResult:
@@ -119,10 +120,6 @@ class SqlWorker:
             return QueryResult(error=reply["error"])
         return QueryResult(tuple(reply["columns"]), tuple(tuple(map(_value, row)) for row in reply["rows"]))
 
-    def has_opened(self, database: Database) -> bool:
-        """Whether ``database`` need not be opened any more."""
-        return database.name in self._opened
-
     def close(self) -> None:
         with self._lock:
             self._stop()
@@ -135,7 +132,7 @@ class SqlWorker:
             for pipe in (self._process.popen.stdin, self._process.popen.stdout):
                 assert pipe is not None
                 os.set_blocking(pipe.fileno(), False)
-        if database.name not in self._opened:
+        if database.name not in self.opened:
             place: dict[str, Any] = {"path": database.path}
             if not database.path:
                 place = {"data": base64.b64encode(database.data or b"").decode()}
@@ -147,7 +144,7 @@ class SqlWorker:
                 raise SandboxError(
                     f"cannot open the database {database.name!r}: {(reply or {}).get('error', 'the worker ended')}"
                 )
-            self._opened.add(database.name)
+            self.opened.add(database.name)
 
     def _exchange(self, request: dict[str, Any], seconds: float) -> dict[str, Any] | None:
         """Send one request and wait for its reply; ``None`` if the worker had to be killed or died."""
@@ -179,7 +176,7 @@ class SqlWorker:
         if self._process is not None:
             self._process.close()
         self._process, self._buffer = None, b""
-        self._opened.clear()
+        self.opened.clear()
 
 
 def _value(value: Any) -> Any:

@@ -41,7 +41,7 @@ class SqlPool:
         with self._lock:
             if not self._idle:
                 return SqlWorker(self._root)
-            best = next((worker for worker in self._idle if worker.has_opened(database)), self._idle[-1])
+            best = next((worker for worker in self._idle if database.name in worker.opened), self._idle[-1])
             self._idle.remove(best)
             return best
 

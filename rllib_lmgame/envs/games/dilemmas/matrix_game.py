@@ -148,13 +148,7 @@ class MatrixGame(RepeatedGame):
 
 
 def best_response_gap(matrix: Matrix, own: Sequence[str], other: Sequence[str]) -> float:
-    """What the best single action would have got more per round than ``own`` against what ``other`` played.
-
-    Args:
-        matrix: Pay-offs.
-        own: Actions of the player, one per round, at least one.
-        other: Actions of the other.
-    """
+    """What the best single action would have got more per round than ``own``, at least one, against ``other``."""
     got = sum(matrix[pair] for pair in zip(own, other, strict=True))
     best = max(sum(matrix[action, reply] for reply in other) for action in dict.fromkeys(one for one, _ in matrix))
     return (best - got) / len(own)

@@ -21,8 +21,7 @@ class TicTacToeOptions(TextAECOptions):
     """``env_config`` of TicTacToe."""
 
     numbered_marks: bool = option(
-        False,
-        "Show each mark with the number of its cell (`X5`), which is one token to a tiny model.",
+        False, "Show each mark with the number of its cell (`X5`), which is one token to a tiny model."
     )
 
 

@@ -78,10 +78,7 @@ def rows_of(boards: Boards) -> NDArray[np.uint16]:
 
 def transposed(boards: Boards) -> Boards:
     """Rows and columns exchanged: pairs of cells, then pairs of pairs."""
-    for shift, kept, up in (
-        (12, 0xF0F00F0FF0F00F0F, 0x0000F0F00000F0F0),
-        (24, 0xFF00FF0000FF00FF, 0x00000000FF00FF00),
-    ):
+    for shift, kept, up in ((12, 0xF0F00F0FF0F00F0F, 0x0000F0F00000F0F0), (24, 0xFF00FF0000FF00FF, 0x00000000FF00FF00)):
         down = up << shift
         boards = (
             boards & np.uint64(kept)

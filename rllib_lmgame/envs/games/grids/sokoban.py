@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Iterator
 from typing import ClassVar
 
@@ -13,6 +14,9 @@ from rllib_lmgame.envs.games.grids.sokoban_rooms import Distances, Level, bits, 
 from rllib_lmgame.envs.games.grids.sokoban_walks import pulled_apart, walked_room
 
 MAX_ROOMS_TRIED = 5_000
+MAX_SEARCH_S = 30.0
+"""CPU time in which gym-sokoban's generator must find a level: large rooms with two boxes take up to 0.2 s each."""
+
 MIN_FREE_SHARE = 0.4
 """Rooms with less of their inside dug out are mere corridors and are thrown away."""
 
@@ -271,8 +275,8 @@ class Sokoban(TextGame):
 
     def _walked_levels(self, rng: random.Random) -> Iterator[Level]:
         """Levels of gym-sokoban's generator whose shortest solution has an allowed length."""
-        failed = 0
-        while failed < MAX_ROOMS_TRIED:
+        failed, began = 0, time.thread_time()
+        while failed < MAX_ROOMS_TRIED and time.thread_time() < began + MAX_SEARCH_S:
             failed += 1
             free = walked_room(rng, self._height, self._width)
             if free.bit_count() <= self.options.num_boxes + 1:
@@ -285,13 +289,16 @@ class Sokoban(TextGame):
             distances.grow_to(self._max_distance)
             distance = distances.known(*start)
             if distance is not None and distance >= self.options.min_distance:
-                failed, self._distances = 0, distances
+                self._distances = distances
                 yield Level(self._height, self._width, free, sum(targets), *start, distance)
+                failed, began = 0, time.thread_time()
         raise self._no_room()
 
     def _no_room(self) -> ConfigError:
-        room = f"no room of {self._height}x{self._width} has a solution of {self.options.min_distance}"
-        return ConfigError("env_config.min_distance", f"{room} to {self._max_distance} moves; lower it")
+        least, boxes = self.options.min_distance, self.options.num_boxes
+        room = f"no room of {self._height}x{self._width} with num_boxes={boxes} was found whose solution has {least}"
+        mend = "lower it, or change dim_room, num_boxes or max_distance"
+        return ConfigError("env_config.min_distance", f"{room} to {self._max_distance} moves; {mend}")
 
     def _check_vocabulary(self) -> None:
         symbols, moves = self.options.symbols, self.options.moves

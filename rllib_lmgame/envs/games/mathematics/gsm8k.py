@@ -141,10 +141,7 @@ def load_problems(path: str) -> tuple[WordProblem, ...]:
         for where, record in stream_records(path, {"question": str, "answer": str})
     )
     if not problems:
-        raise ConfigError(
-            "env_config.data",
-            f"{path} holds no problems; expected records with `question` and `answer`",
-        )
+        raise ConfigError("env_config.data", f"{path} holds no problems; expected records with `question` and `answer`")
     return problems
 
 

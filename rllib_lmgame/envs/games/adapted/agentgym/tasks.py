@@ -158,13 +158,7 @@ TASKS: Mapping[str, Task] = {
         scale=15.0,
     ),
     "wordle": Task(
-        "Guess a word of five letters.",
-        "lmrlgym",
-        "agentenv-lmrlgym",
-        8,
-        {"seed": ITEM},
-        path="/wordle",
-        sums=True,
+        "Guess a word of five letters.", "lmrlgym", "agentenv-lmrlgym", 8, {"seed": ITEM}, path="/wordle", sums=True
     ),
     "webshop": _env_idx(
         "Find and buy a product that fits a description.",

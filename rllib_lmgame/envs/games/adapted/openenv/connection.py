@@ -32,15 +32,7 @@ from rllib_lmgame.base.http_client import client
 from rllib_lmgame.base.step_timer import waiting
 from rllib_lmgame.base.text import in_words, shown
 from rllib_lmgame.envs.contract.base import GameError, InvalidAction
-from rllib_lmgame.envs.games.adapted.on_server import (
-    MOST_BYTES,
-    NotNow,
-    Wrong,
-    answer_of,
-    patiently,
-    refusal,
-    without,
-)
+from rllib_lmgame.envs.games.adapted.on_server import MOST_BYTES, NotNow, Wrong, answer_of, patiently, refusal, without
 from rllib_lmgame.envs.support.loop_thread import submitted, waited_for
 
 CLOSING_S = 5.0

@@ -42,10 +42,7 @@ class TextNavOptions(TextGameOptions):
     objects: int = option(6, "Things in the house, furniture included.", ge=1, le=20)
     quest_length: int = option(4, "Commands the errand takes; a house may allow only a shorter one.", ge=1, le=8)
     houses: int = option(
-        500,
-        "Different houses; the seed chooses one. Each is generated once per process and kept.",
-        ge=30,
-        le=100_000,
+        500, "Different houses; the seed chooses one. Each is generated once per process and kept.", ge=30, le=100_000
     )
     files: str | None = option(
         None,

@@ -44,8 +44,7 @@ class ToolUseOptions(TextGameOptions):
         (), "Functions that are tools too, as `package.module:function`; annotations and defaults say what they take."
     )
     mcp: tuple[str, ...] = option(
-        (),
-        "Program and arguments of a Model Context Protocol server whose tools are offered: `[python, tools.py]`.",
+        (), "Program and arguments of a Model Context Protocol server whose tools are offered: `[python, tools.py]`."
     )
     own_only: bool = option(False, "Offer `functions` and `mcp` alone, with `submit`; needs `data`.")
     tool_limit_s: float = option(

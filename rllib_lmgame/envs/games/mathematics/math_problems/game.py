@@ -35,10 +35,7 @@ class MathProblemsOptions(TextGameOptions):
         stranger=is_data_set,
     )
     tolerance: float = option(
-        0.0,
-        "Relative error that a number may have; 0 compares exactly (`minerva` is scored with 0.01).",
-        ge=0,
-        le=0.1,
+        0.0, "Relative error that a number may have; 0 compares exactly (`minerva` is scored with 0.01).", ge=0, le=0.1
     )
     worked_out: bool = option(
         True, "Where the answer is a plain number, a reply that leaves sums, products or powers to be done is invalid."

@@ -227,10 +227,7 @@ def point_of(words: Sequence[str], words_of_topic: frozenset[str]) -> frozenset[
 
 
 def answers_one(
-    sentence: Sequence[str],
-    telling: frozenset[str],
-    others: Sequence[frozenset[str]],
-    words_of_topic: frozenset[str],
+    sentence: Sequence[str], telling: frozenset[str], others: Sequence[frozenset[str]], words_of_topic: frozenset[str]
 ) -> bool:
     """Whether a point takes up one of the other side's: two of its words that are not the topic's, a contrast, and two
     words of its own.

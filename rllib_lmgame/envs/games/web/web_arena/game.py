@@ -68,8 +68,7 @@ class WebArenaOptions(TextGameOptions):
 
     max_turns: int = option(30, "Replies per episode; 30 is WebArena's number.", ge=1)
     ids: str | int | None = option(
-        None,
-        "Tasks by their numbers, as `310` or `0-9, 44`. null: all those that can be played and judged here.",
+        None, "Tasks by their numbers, as `310` or `0-9, 44`. null: all those that can be played and judged here."
     )
     storage_state: str | None = option(
         None,
@@ -78,8 +77,7 @@ class WebArenaOptions(TextGameOptions):
         path=True,
     )
     judge: str | None = option(
-        None,
-        "Language model that compares answers, `openai:MODEL@URL`. null: only tasks that are judged without one.",
+        None, "Language model that compares answers, `openai:MODEL@URL`. null: only tasks that are judged without one."
     )
     page_timeout_s: float = option(
         60.0, "Longest time a page may take to load or to answer; the episode is then dropped.", gt=0, le=600

@@ -47,10 +47,7 @@ class WebNavigationOptions(TextGameOptions):
         SECTIONS, "Sections of the site that tasks are about.", choices=SECTIONS, stranger=is_name
     )
     families: tuple[str, ...] | None = option(
-        None,
-        "Families of tasks; null takes all of `sections`.",
-        choices=tuple(FAMILIES),
-        stranger=is_name,
+        None, "Families of tasks; null takes all of `sections`.", choices=tuple(FAMILIES), stranger=is_name
     )
 
 

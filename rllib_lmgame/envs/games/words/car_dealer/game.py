@@ -49,10 +49,7 @@ class CarDealerOptions(TextGameOptions):
         "`lmrl`: the price over the mean of list price and budget; `revenue`: the price in thousands.",
         choices=REWARDS,
     )
-    buyer: str | None = option(
-        None,
-        "A language model that plays the buyer (`openai:MODEL@URL`); null: the rules.",
-    )
+    buyer: str | None = option(None, "A language model that plays the buyer (`openai:MODEL@URL`); null: the rules.")
     personas: tuple[str, ...] = option(
         tuple(PERSONAS), "Buyers' personas to draw from.", choices=tuple(PERSONAS), stranger=is_name
     )

@@ -118,10 +118,7 @@ class GuessMyCity(GuessingGame):
 @cache
 def listed_questions() -> tuple[str, ...]:
     """The question about each topic, then a guess of every city in alphabetical order."""
-    return (
-        *(topic.question for topic in TOPICS),
-        *(f"Is it {city}?" for city in sorted(city_table().cities)),
-    )
+    return (*(topic.question for topic in TOPICS), *(f"Is it {city}?" for city in sorted(city_table().cities)))
 
 
 def best_question(table: CityTable, possible: Sequence[int], topics: Sequence[int]) -> str:
