@@ -112,6 +112,8 @@ class LMGameConfig(PPOConfig):
         if given and value != vars(self).get(key):
             hint = (INSTEAD | _STACK).get(name)
             raise ConfigError(f"config.{name}", "has no effect here" + (f"; {hint}" if hint else ""))
+        if callable(vars(LMGameConfig).get(key)) and not callable(value):
+            raise ConfigError(f"config.{key}", f"has no effect here: call config.{key}(...)")
         if key in RLlibOptions.model_fields and "run" in vars(self) and not (_is_space(value) or self._is_frozen):
             if _is_space(vars(self)[key]):
                 super().__setattr__(key, None)

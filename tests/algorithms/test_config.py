@@ -529,7 +529,7 @@ def test_a_configuration_goes_through_json() -> None:
     [
         ("explore", lambda config: config.env_runners(explore=False).validate()),
         ("learner_class", lambda config: config.training(learner_class=object)),
-        ("input", lambda config: config.offline_data(input_="episodes")),
+        ("inference", lambda config: setattr(config, "inference", {"temperature": 0.5})),
         ("custom_evaluation_function", lambda config: config.evaluation(custom_evaluation_function=print)),
         ("compress_observations", lambda config: config.env_runners(compress_observations=True)),
     ],

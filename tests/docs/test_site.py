@@ -92,7 +92,7 @@ def test_the_site_is_read_and_searched_as_files(site: Path) -> None:
             )
             assert {before, await page.evaluate(scheme)} == {"default", "slate"}
             await page.evaluate("document.querySelector('input[name=query]').focus()")
-            await page.command("Input.insertText", text="executer_logs")
+            await page.command("Input.insertText", text="importance_masked_fraction")
             await page.until("matching document")
             found = await page.evaluate("document.querySelector('a.md-search-result__link').href")
             assert found.startswith((site / "monitoring.html").as_uri())

@@ -45,8 +45,8 @@ def test_it_imitates_explores_and_begins_again(start: Any, evolving: Any, tmp_pa
     algorithm = start(evolving(supervised={"test_episodes": 8}, min_return=-1000.0, accumulate=True))
     first = weights(algorithm)
     began: list[dict[str, np.ndarray]] = []
-    again = algorithm._base.begin_again
-    monkeypatch.setattr(algorithm._base, "begin_again", lambda names: again(names) or began.append(weights(algorithm)))
+    again = algorithm._begin_again
+    monkeypatch.setattr(algorithm, "_begin_again", lambda: again() or began.append(weights(algorithm)))
     results = [algorithm.train(), algorithm.train()]
     saved = algorithm.save_to_path(str(tmp_path / "saved"))
     results.append(algorithm.train())
@@ -65,7 +65,7 @@ def test_it_imitates_explores_and_begins_again(start: Any, evolving: Any, tmp_pa
     result = other.train()
     assert result["done"] and result["imitated_episodes"] == expected[2]
     began_other = weights(other)
-    other._base.begin_again(["player"])
+    other._begin_again()
     assert all(np.array_equal(weights(other)[name], first[name]) for name in first)
     assert any(not np.array_equal(began_other[name], first[name]) for name in first)
 
@@ -81,7 +81,7 @@ def test_filtered_cloning_online_goes_on_from_what_it_has(start: Any, evolving: 
     result = algorithm.train()
     assert result["evolution"] == 1 and result["kept_episodes"] == 6 == len(seen[0])
     assert result["learners"]["player"]["num_steps"] == 1 and algorithm.policy_version == 2, "two passes of a step"
-    assert not algorithm._base.policies, "nothing to begin again with"
+    assert not algorithm._base.exists(), "nothing to begin again with"
     parts = [part for episode in seen[0] for part in played_parts(episode)]
     assert all(turn.weight == 1.0 for part in parts for turn in turns_of(part))
 
