@@ -60,6 +60,8 @@ def test_cards_are_read_from_what_the_driver_lists(told: str, count: int, monkey
     monkeypatch.setattr(machine.subprocess, "run", lambda *args, **kwargs: SimpleNamespace(stdout=told))
     assert [round(gpu.memory) for gpu in machine.gpus()] == [80] * count
     assert sum("driver 580 or newer" in each.mend for each in machine._cards()) == count
+    told = told.replace("570.1", "1000.1")
+    assert not any(each.mend for each in [*machine._cards()][:count])
 
 
 def test_a_check_that_fails_is_told_and_the_others_go_on(

@@ -118,7 +118,9 @@ def _processor() -> Iterator[Finding]:
 def _cards() -> Iterator[Finding]:
     found = gpus()
     for gpu in found:
-        old = [WRONG, "install driver 580 or newer, which CUDA 13 needs"] * (gpu.driver < "580")
+        old = [WRONG, "install driver 580 or newer, which CUDA 13 needs"] * (
+            gpu.driver.partition(".")[0].zfill(4) < "0580"
+        )
         yield Finding("gpu", f"{gpu.name}, {gpu.memory:.0f} GB, driver {gpu.driver}, capability {gpu.capability}", *old)
     if not found:
         yield Finding("gpu", "none: runs with `-1gpu`, `-4gpu` or `-8gpu` in their names need other machines")

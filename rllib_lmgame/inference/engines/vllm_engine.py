@@ -440,10 +440,6 @@ def _engine_args(
 
         values["logits_processors"] = [f"{ChoicesLogitsProcessor.__module__}:{ChoicesLogitsProcessor.__name__}"]
     if (ngram := options.speculative) is not None:
-        from llvmlite.binding import ffi
-
-        # vLLM's next engine on a CPU asks all that is loaded for `__dict__`, which llvmlite takes for a C function.
-        ffi.lib._fntab["__dict__"] = {}
         found = {"prompt_lookup_min": ngram.match, "prompt_lookup_max": ngram.match}
         values["speculative_config"] = {"method": "ngram", "num_speculative_tokens": ngram.num_tokens, **found}
     if options.cache_mib is not None:
@@ -477,6 +473,11 @@ def _device_args(options: InferenceOptions, context_length: int) -> dict[str, An
         from rllib_lmgame.inference.engines.vllm_kernels import ENGINE_ARGUMENTS
 
         values |= ENGINE_ARGUMENTS
+    if options.speculative is not None:
+        from llvmlite.binding import ffi
+
+        # vLLM's next engine asks all that is loaded for `__dict__`, which llvmlite takes for a C function's name.
+        ffi.lib._fntab["__dict__"] = {}
     return values
 
 
