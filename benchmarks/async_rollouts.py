@@ -124,8 +124,8 @@ def figures(turns: dict[str, float], alone: dict[str, float], ahead: dict[str, f
 
 def measured(arguments: argparse.Namespace, threads: int, max_staleness: int) -> dict[str, float]:
     """Medians over iterations of an algorithm that is built for it."""
-    options = argparse.Namespace(threads=threads, minibatches=arguments.minibatches, compile=False, no_deepspeed=True)
-    config = iteration.make_config(options)
+    words = ["--threads", str(threads), "--minibatches", str(arguments.minibatches), "--no-deepspeed"]
+    config = iteration.make_config(iteration.parse(words))
     own = {"turns": iteration.TURNS, "wait_ms": arguments.wait_ms}
     game: dict[str, Any] = {"env": "recital:Recital", "env_config": own}
     if arguments.tail:

@@ -83,8 +83,8 @@ def main() -> None:
         write(Path(arguments.write), report, describe(report["machine"]))
 
 
-def parse() -> argparse.Namespace:
-    """The command line."""
+def parse(words: list[str] | None = None) -> argparse.Namespace:
+    """The command line, or other ``words``."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=7, help="measured iterations, after --warm-up others")
     parser.add_argument("--warm-up", type=int, default=2)
@@ -100,7 +100,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--no-deepspeed", action="store_true", help="plain torch in the learner")
     parser.add_argument("--json", metavar="FILE", help="also write all figures to this file")
     parser.add_argument("--write", metavar="FILE", help="also write the table to this Markdown file")
-    return parser.parse_args()
+    return parser.parse_args(words)
 
 
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:

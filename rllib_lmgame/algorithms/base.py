@@ -417,8 +417,10 @@ class LMGameAlgorithm(PPO):
         best, back, then = self.trial_directory() / BEST, False, "the trial ends; there is no best checkpoint"
         if is_checkpoint(best):
             kept = f"iteration {checkpoints.iteration_of(best)} ({best})"
-            back = self._guard is not None and self._guard.goes_back()
+            broken = checkpoints.manifest_problem(best)
+            back = broken is None and self._guard is not None and self._guard.goes_back()
             then = f"training goes on with the weights of {kept}" if back else f"the trial ends; the best is of {kept}"
+            then += f", but {broken}" if broken else ""
             if back:
                 self.restore_learners(best)
         result[COLLAPSE] = f"collapse in iteration {self.iteration}: {seen}; {then}"

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 from rllib_lmgame.base.text import printable
+
+T = TypeVar("T")
 
 
 class ConfigError(ValueError):
     """A configuration value that cannot work.
 
     ``path`` is its dotted key (``config.inference.temperature``), ``message`` says what is wrong and what would be
-    right, ``source`` is its ``file:line`` where that is known, ``others`` are further
-    wrong values that were found with it.
+    right, ``source`` is its ``file:line`` where that is known, ``others`` are wrong values found with it.
     """
 
     def __init__(self, path: str, message: str, source: str | None = None, others: Iterable[ConfigError] = ()) -> None:
@@ -39,6 +40,19 @@ class ConfigError(ValueError):
 
     def __reduce__(self):
         return (ConfigError, (self.path, self.message, self.source, self.others))
+
+
+def of_each(read: Callable[[Any], T], items: Iterable[Any]) -> list[T]:
+    """What ``read`` makes of each item. Raises: ConfigError: all that is wrong with any of them."""
+    found, wrong = list[T](), list[ConfigError]()
+    for item in items:
+        try:
+            found.append(read(item))
+        except ConfigError as error:
+            wrong.append(error)
+    if wrong:
+        raise ConfigError.together(wrong)
+    return found
 
 
 class MissingDependencyError(ImportError):

@@ -63,8 +63,7 @@ def command(args: argparse.Namespace) -> int:
         (game,) = on_split([game], args.split, override=True)
     found_beside(game)
     settings = player_settings(args, (game,), args.parallel, "--player")
-    source = "solver" if args.player == EXPERT else args.player
-    player = make_player("player", source, settings)
+    player = make_player("player", "solver" if args.player == EXPERT else args.player, settings)
     try:
         return _write(args, settings, _played(args, game, player, settings))
     except (EpisodeFailed, GameError) as error:

@@ -29,14 +29,14 @@ LOG_LINES = 8
     JSON,
     Option("--gpu", "train, push weights and compare numbers on the GPUs of this machine; returns 1 if a check fails"),
     Option("--learning", "train on four small games for two minutes; returns 1 if one is not learnt"),
+    Section("with --gpu", Option("--checks NAME...", "only these", choices=tuple(check.name for check in CHECKS))),
     Section(
-        "with --gpu",
-        Option("--checks NAME...", "only these checks", choices=tuple(check.name for check in CHECKS)),
+        "with --gpu or --learning",
         Option("--model NAME", "hub id, directory or known name (default: random weights)"),
         OUT_FILE,
     ),
-    epilog="With --gpu each run of a check has at most two and a half minutes. Without a GPU, or with "
-    "CUDA_VISIBLE_DEVICES= in front, checks that have a CPU form run in it (ten minutes); the "
+    epilog="With --gpu each run of a check has two and a half minutes at most, all checks of one GPU have twelve. "
+    "Without a GPU, or with CUDA_VISIBLE_DEVICES= in front, checks that have a CPU form run in it (ten minutes); the "
     "others are skipped, with the reason.",
 )
 def command(args: argparse.Namespace) -> int:

@@ -16,19 +16,7 @@ from rllib_lmgame.base.plugin import find_in_current_directory
 from rllib_lmgame.base.storage import expanded
 from rllib_lmgame.cli import options
 from rllib_lmgame.cli.game_list import FLAG, FORM, listed, named_games, suite, with_names
-from rllib_lmgame.cli.options import (
-    JSON,
-    MOST,
-    RAY_ADDRESS,
-    SPLITS,
-    OneOf,
-    Option,
-    env_config,
-    env_config_of,
-    parallel,
-    verbosity,
-    whole,
-)
+from rllib_lmgame.cli.options import OneOf, Option, env_config, env_config_of, parallel, verbosity, whole
 from rllib_lmgame.cli.playing import PLAYER_OPTIONS, held_directory, play_with_bar, player_settings
 from rllib_lmgame.cli.tables import evaluation_markdown, evaluation_table
 from rllib_lmgame.envs.registry import made_up_levels
@@ -66,7 +54,7 @@ MODELS_AT_ONCE = 64
         Option("--suite NAME", "play the evaluation games of a tuned example or of a file"),
     ),
     env_config("all games"),
-    Option(f"--split {SPLITS}", "levels to play (default: those that --games names, or test)"),
+    Option(f"--split {options.SPLITS}", "levels to play (default: those that --games names, or test)"),
     parallel(
         f"games in play at the same time (default: as in training; {MODELS_AT_ONCE} of models, {DEFAULT_AT_ONCE} of "
         "endpoints); with 1 language models repeat bit for bit",
@@ -80,9 +68,9 @@ MODELS_AT_ONCE = 64
     Option("--out DIR", "write every episode (results.jsonl) and the table there, and continue from it"),
     Option("--baseline NAME", "also show the difference of the others to this player"),
     *PLAYER_OPTIONS,
-    RAY_ADDRESS,
+    options.RAY_ADDRESS,
     verbosity("print what Ray and the workers print"),
-    JSON,
+    options.JSON,
 )
 def command(args: argparse.Namespace) -> int:
     from rllib_lmgame.evaluation.comparison.files import EvaluationDirectory
@@ -94,8 +82,7 @@ def command(args: argparse.Namespace) -> int:
     own_options = env_config_of(args)
     named = map(split_name, args.players)
     args.players = [f"{name}={best_of_sweep(source)}" if name else best_of_sweep(source) for name, source in named]
-    sources = without_names(args.players)
-    find_in_current_directory([sources, without_names(args.against or ()), own_options])
+    find_in_current_directory([without_names(args.players), without_names(args.against or ()), own_options])
     quieten_ray(args.verbosity)
     with ExitStack() as stack:
         evaluation = _evaluation(own_options, args, partial(_connect, args, stack))
@@ -173,8 +160,8 @@ def _evaluation(own_options: dict[str, Any], args: argparse.Namespace, connect: 
     if args.baseline is not None and args.baseline not in named:
         raise ConfigError("--baseline", f"{args.baseline!r} is nobody who plays; players: {', '.join(named)}")
     levels = args.episodes or episodes or DEFAULT_EPISODES
-    if levels * args.samples > MOST:
-        raise ConfigError("--samples", f"{levels:,} deals of {args.samples:,} episodes are more than {MOST:,}")
+    if levels * args.samples > options.MOST:
+        raise ConfigError("--samples", f"{levels:,} deals of {args.samples:,} episodes are more than {options.MOST:,}")
     return Evaluation(games, models, levels, args.samples, opponents, args.parallel)
 
 

@@ -39,8 +39,7 @@ def list_games(args: argparse.Namespace) -> int:
         raise ConfigError("", f"no game has {args.filter!r} in {where}")
     if args.json:
         return options.print_json([asdict(spec) for spec in specs])
-    cells = [tuple(COLUMNS), *((spec.game_id, *spec.cells()) for spec in specs)]
-    head, *rows = columns(cells, left=len(COLUMNS))
+    head, *rows = columns([tuple(COLUMNS), *((spec.game_id, *spec.cells()) for spec in specs)], left=len(COLUMNS))
     print(head)
     for family in dict.fromkeys(spec.family for spec in specs):
         print("", family, *(row for spec, row in zip(specs, rows, strict=True) if spec.family == family), sep="\n")

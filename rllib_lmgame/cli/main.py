@@ -142,6 +142,8 @@ def _dispatch(arguments: list[str], started: float) -> int:
         print(f"rllib-lmgame {__version__} (ray {metadata.version('ray')})")
         return 0
     if not hasattr(parsed, "run"):
+        if rest:
+            parser.unknown([f"{rest[0]} in front of `{parsed.command}`"] if parsed.command else rest)
         parser.print_help()
         return 0 if not arguments else EXIT_USAGE
     if rest and hasattr(parsed, "words") and not any(r.startswith("-") for r in rest):

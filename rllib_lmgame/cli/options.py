@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -60,7 +60,7 @@ class Option:
 
 
 class Section:
-    """Options below a title of their own in the help."""
+    """Options below a title of their own in the help; ``with --A or --B`` they are refused without either."""
 
     def __init__(self, title: str, *options: Option | Section) -> None:
         self.options = options
@@ -89,9 +89,18 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise ConfigError("", f"{message}; see `{self.prog} --help`")
 
-    def unknown(self, words: Iterable[str]) -> NoReturn:
-        """Raise for options that the command does not have."""
-        wrong = next(word for word in words if word.startswith("-"))
+    def parse_known_args(self, *words: Any, **more: Any) -> Any:
+        parsed, rest = super().parse_known_args(*words, **more)
+        for group in self._action_groups:
+            flags = [flag.replace("-", "_") for flag in re.findall(r"--([\w-]+)", group.title or "")]
+            for action in group._group_actions if flags and not any(getattr(parsed, flag) for flag in flags) else ():
+                if getattr(parsed, action.dest) not in (action.default, []):
+                    self.error(f"{(action.option_strings or ['--'])[-1]} goes {group.title}")
+        return parsed, rest
+
+    def unknown(self, words: Sequence[str]) -> NoReturn:
+        """Raise for words and options that the command does not have."""
+        wrong = max(words, key=lambda word: word.startswith("-"))
         meant = nearest(wrong.partition("=")[0], self._option_string_actions)
         self.error(f"unrecognized arguments: {' '.join(words)}" + (f"; did you mean {meant}?" if meant else ""))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import math
 import signal
 import sys
 import threading
@@ -20,7 +21,7 @@ from rllib_lmgame.base.plugin import find_in_current_directory
 from rllib_lmgame.base.step_timer import CALL_LIMIT_S
 from rllib_lmgame.base.text import printable
 from rllib_lmgame.cli import options
-from rllib_lmgame.cli.options import Option, env_config, env_config_of, seed
+from rllib_lmgame.cli.options import Option, Section, env_config, env_config_of, seed
 from rllib_lmgame.cli.playing import PLAYER_OPTIONS, player_settings
 from rllib_lmgame.cli.view import PAGE, show_page
 from rllib_lmgame.envs import GameError, make_session
@@ -77,7 +78,7 @@ class Face(Protocol):
     *PLAYER_OPTIONS,
     Option("--no-pause", "do not wait for Enter after each turn that you watch"),
     Option("--web", "play on a page for the browser of this machine: a game in each tab"),
-    *PAGE,
+    Section("with --web", *PAGE),
     seed("the level"),
     env_config("the game, on top of the checkpoint's"),
 )
@@ -116,6 +117,7 @@ def _play(args: argparse.Namespace) -> int:
     (game,) = games
     found_beside(game)
     session = make_session(game.env, game.env_config)
+    limit_s = math.inf if session.trusted else limit_s
     try:
         players = players_of(args, session, replace(settings, games=games))
         you = {agent: isinstance(player, Person) for agent, player in players.items()}  # The result is theirs.
@@ -138,6 +140,7 @@ def _play(args: argparse.Namespace) -> int:
 
         async def in_tab(tab: Face, later: int) -> None:
             own = await open_session(game, limit_s)
+            own.trusted = False  # So that it is called in a thread: what takes long holds no other tab.
             try:
                 await play(own, tab, later)
             finally:
@@ -243,8 +246,8 @@ async def play_game(
 ) -> int:
     """Play a game to its end and show it; returns the exit status.
 
-    ``pause`` waits for Enter after each turn where nobody plays by hand, ``limit_s`` is for one call into a game that
-    is not this package's.
+    ``pause`` waits for Enter after each turn where nobody plays by hand, ``limit_s`` is for one call into a game, and
+    infinite for one of this package's.
 
     Raises: ConfigError: a player cannot begin, a solver among them, or a prompt is too long; EpisodeFailed: the game
         is lost; Left: the person leaves.
@@ -261,7 +264,7 @@ async def play_game(
 
     game = await GameInPlay.begin(session, plan, seats, limit_s)
     solvers = {agent for agent, each in players.items() if SCRIPTED_PLAYERS.get(each.source) is SolverPlayer}
-    for agent in solvers.intersection(game.views) or (game.views if solvers and session.trusted else ()):
+    for agent in solvers.intersection(game.views) or (game.views if solvers and limit_s == math.inf else ()):
         await game.call("expert_action", SolverPlayer().act, session, agent, None, None)
     if solvers:  # Experts draw, so that the game begins anew.
         game = await GameInPlay.begin(session, plan, seats, limit_s)

@@ -25,16 +25,9 @@ T = TypeVar("T")
 D = TypeVar("D", bound="RecordDirectory")
 PLAYER_OPTIONS = (
     Option(
-        "--time-limit S",
-        "seconds that a request to an endpoint, or a move of a player of your own, may take (default "
-        f"{CALL_LIMIT_S:g})",
-        seconds,
+        "--time-limit S", f"seconds for an endpoint's reply, or your player's move (default {CALL_LIMIT_S:g})", seconds
     ),
-    Option(
-        "--temperature T",
-        "sampling temperature of language models; 0 is greedy (default: that of training; 1 of other models)",
-        float,
-    ),
+    Option("--temperature T", "of language models; 0 is greedy (default: that of training; 1 of other models)", float),
     Option(
         "-c|--config YAML",
         "settings of hf: and openai: players, the sections language_model, inference, text_rollouts and endpoint: "

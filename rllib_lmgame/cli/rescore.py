@@ -84,8 +84,8 @@ def trajectory_of(record: Mapping[str, Any], seat: Mapping[str, Any]) -> dict[st
     """An episode as one of its seats played it: a record (:func:`~rllib_lmgame.rollouts.episode_log.episode_record`)
     with the keys of the seat's entry in ``trajectories`` on top, ``level``, and ``turns``.
 
-    A turn has ``observation``, ``action`` (what the game read), ``thought``, ``reward`` (until the seat's next turn),
-    ``info`` and, of language models, what the record has: ``text``, ``response_ids``, ``rollout_logprobs`` and more.
+    A turn has ``observation``, ``action`` (what the game read), ``thought``, ``reward`` (until the next one; the first
+    has all before it), ``info`` and of models what the record has: ``text``, ``response_ids``, ``rollout_logprobs`` ...
 
     Raises: KeyError, TypeError, ValueError, AttributeError: it is no such record.
     """
@@ -95,10 +95,10 @@ def trajectory_of(record: Mapping[str, Any], seat: Mapping[str, Any]) -> dict[st
     turns = [
         {
             **turn,  # Its reward has what training takes off for the form of a reply; a seat's return has not.
-            "reward": sum(step["rewards"].get(agent, 0.0) for step in steps[t:end]),
+            "reward": sum(step["rewards"].get(agent, 0.0) for step in steps[begin:end]),
             **{key: steps[t][f"{key}s"].get(agent) for key in ("observation", "action", "thought", "info")},
         }
-        for turn, (t, end) in zip(_turns(seat, moves), pairwise([*moves, len(steps)]), strict=True)
+        for turn, t, (begin, end) in zip(_turns(seat, moves), moves, pairwise([0, *moves[1:], len(steps)]), strict=True)
     ]
     level = level_in((record["infos"], *(step["infos"] for step in steps)))
     return deepcopy({**record, **seat, "level": level, "turns": turns})

@@ -36,18 +36,8 @@ if TYPE_CHECKING:
     "command with the same --out continues where it was interrupted, and plays again what failed.",
     Option("GAME...", GAME.settings["help"], dest="games"),
     Option("--players PLAYER...", f"{FORMS}; NAME=PLAYER gives one a name", required=True),
-    Option(
-        "--games N",
-        "games of every match-up, filled up so that all take each seat equally often",
-        whole(),
-        20,
-        dest="games_each",
-    ),
-    Option(
-        "--by {wins,return}",
-        "rank players of zero-sum games by wins, or by mean return (default: return where a win does not always pay "
-        "the same)",
-    ),
+    Option("--games N", "games of each match-up, rounded up until seats are even", whole(), 20, dest="games_each"),
+    Option("--by {wins,return}", "what ranks players of zero-sum games (default: return if not all wins pay the same)"),
     Option("--out DIR", "write all games (JSONL), standings and pay-off matrices there, and continue from it"),
     seed("levels, seats and players"),
     parallel("games in play at the same time; with 1 language models repeat bit for bit"),

@@ -49,25 +49,15 @@ CHECKPOINTS = f"{SETS}checkpoint_config."
     Section(
         "run",
         Option("--dry-run", "check everything, print configuration, resources and memory"),
-        Option("--measure", "with --dry-run: run three iterations here, and estimate the time of the whole run"),
         Option("--resume", "continue an interrupted experiment"),
         TRUST,
         verbosity("Tune's own output and what workers print; -vv for debug output"),
         RAY_ADDRESS,
         Option("--ray-num-cpus N", "CPUs of a local cluster", whole(), dest="num_cpus"),
         Option("--ray-num-gpus N", "GPUs of a local cluster", whole(0), dest="num_gpus"),
+        Option("--ray-object-store-memory BYTES", "of a local cluster", whole(1, 10**15), dest="object_store_memory"),
         Option(
-            "--ray-object-store-memory BYTES",
-            "object store of a local cluster",
-            whole(1, 10**15),
-            dest="object_store_memory",
-        ),
-        Option(
-            "--no-memory-check",
-            "also start what would not fit into this machine's memory",
-            dest="memory_check",
-            action="store_false",
-            default=True,
+            "--no-memory-check", "start even if memory is low", dest="memory_check", action="store_false", default=True
         ),
         Option(
             "--ray-ui",
@@ -76,6 +66,7 @@ CHECKPOINTS = f"{SETS}checkpoint_config."
             dest="dashboard",
         ),
     ),
+    Section("with --dry-run", Option("--measure", "run three iterations here, and estimate the time of the whole run")),
     epilog="""examples:
   rllib train file tuned_examples/quickstart-sokoban.yaml
   rllib train file my.yaml --set config.lr=1e-6 --dry-run
@@ -84,8 +75,6 @@ CHECKPOINTS = f"{SETS}checkpoint_config."
 """,
 )
 def command(args: argparse.Namespace) -> int:
-    if args.measure and not args.dry_run:
-        raise ConfigError("", "--measure goes with --dry-run: it trains nothing that is kept")
     if sys.stderr.isatty():  # Importing Ray and torch takes a while.
         print(f"checking {_file_of(args) or 'the flags'} ...", file=sys.stderr, flush=True)
     from rllib_lmgame.experiments.checks.check import check_experiments, check_quickly
@@ -118,13 +107,15 @@ def command(args: argparse.Namespace) -> int:
     from rllib_lmgame.experiments.run.resume import place_runs
 
     place_runs(specs, resume=args.resume)
-    for notice in dict.fromkeys(notice for spec in specs for notice in spec.notices):
-        print(f"note: {notice}", file=sys.stderr)
+    from rllib_lmgame.experiments.checks.dry_run import dry_run_lines, limits
+
+    told = [f"warning: {what}" for each in checked if each.algorithm.own for what in limits(each.configs[0])]
+    told += [f"note: {notice}" for spec in specs for notice in spec.notices]
+    for line in dict.fromkeys(told):
+        print(line, file=sys.stderr)
     if not args.dry_run:
         return run_experiments(checked, run_options(args))
     check_resumed(checked, run_options(args))
-    from rllib_lmgame.experiments.checks.dry_run import dry_run_lines
-
     for experiment in checked:
         print("\n".join(dry_run_lines(experiment)))
     if args.measure:

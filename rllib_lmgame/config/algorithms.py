@@ -235,6 +235,13 @@ CQL = _of_action_values("LMGameCQL", TargetValueOptions)
 ILQL = _of_action_values("LMGameILQL", ExpectileValueOptions, "v_loss", "v_mean")
 OWN: Mapping[str, AlgorithmEntry] = {entry.name: entry for entry in (PPO, GRPO, SFT, DPO, AGENTEVOL, MC, CQL, ILQL)}
 """The algorithms of this package by name."""
+ANY = dataclasses.replace(
+    PPO,
+    name="",
+    sections={name: each for entry in OWN.values() for name, each in entry.sections.items()},
+    metrics=tuple({name: None for entry in OWN.values() for name in entry.metrics}),
+)
+"""The sections and metrics of all of them, to check the keys of a file whose algorithm does not exist."""
 
 
 def find_entry(name: str) -> AlgorithmEntry:

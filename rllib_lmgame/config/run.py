@@ -373,6 +373,9 @@ _SUPERVISED = {"warm_start": "supervised", "supervised": "warm_start"}
 """What the section of supervised learning is called in algorithms that have the other one."""
 
 
+_BESIDE = {"run", "stop", "scheduler", "search", "num_samples", "checkpoint_config", "report", "storage_path"}
+
+
 def find_key(key: str, groups: Mapping[str, type]) -> str | None:
     """The dotted key below ``config`` that is meant: same name in a section, or the nearest.
 
@@ -393,11 +396,10 @@ def find_key(key: str, groups: Mapping[str, type]) -> str | None:
 
 def unknown_at_top(key: str, groups: Mapping[str, type]) -> ConfigError:
     """The error for a key of a configuration that nothing here reads: says the likely one, or what to set instead."""
-    if key.rstrip("_") in INSTEAD:
-        return ConfigError(f"config.{key}", f"unknown key; {INSTEAD[key.rstrip('_')]}")
+    hint = INSTEAD.get(key.rstrip("_"), "put it next to `config:`, not below it" * (key in _BESIDE))
     match, others = find_key(key, groups), ", ".join(name for name, entry in OWN.items() if key in entry.sections)
-    meant = match and f"did you mean {f'config.{match}'!r}?"
-    hint = f"it is one of {others}" if others and key not in _SUPERVISED else meant
+    meant = f"did you mean {f'config.{match}'!r}?" if match else ""
+    hint = hint or (f"it is one of {others}" if others and key not in _SUPERVISED else meant)
     return ConfigError(f"config.{key}", f"unknown key; {hint}" if hint else "unknown key")
 
 
@@ -416,11 +418,10 @@ def _likely(error: ConfigError, groups: Mapping[str, type]) -> ConfigError:
         return error
     if above == "config.evaluation_config" and f"evaluation_{key}" in FLAT_KEYS:
         key = f"evaluation_{key}"
-    found = find_key(key, groups)
-    if found is None or f"config.{found}" == error.path:  # it is an option of another type of this group
+    found = find_key(key, groups) or ""
+    if found.rpartition(".")[2] != key or f"config.{found}" == error.path:  # an option of another type of this group
         return error
-    same_name = found.rpartition(".")[2] == key
-    return ConfigError(error.path, f"unknown key; did you mean 'config.{found}'?") if same_name else error
+    return ConfigError(error.path, f"unknown key; did you mean 'config.{found}'?")
 
 
 def _keys_in(values: Any, path: str = "") -> Iterator[str]:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from rllib_lmgame.base.errors import ConfigError, nearest
+from rllib_lmgame.base.errors import ConfigError, nearest, of_each
 from rllib_lmgame.base.group import REQUIRED, Group, build, option, unknown_key
 from rllib_lmgame.base.registry import CALLBACKS, REPORTS
 from rllib_lmgame.base.text import shown
@@ -167,6 +167,7 @@ class ExperimentSpec:
     """One experiment, its settings checked for names and types; the algorithm's configuration is checked later.
 
     Attributes:
+        options: ``run`` is empty where no algorithm is named.
         source: Where the settings were written, keys relative to the experiment.
         wrong: Settings that were left out since they are wrong, which the checks refuse with all others.
         notices: For the user to read.
@@ -185,13 +186,10 @@ class ExperimentSpec:
 
 
 def make_spec(name: str, settings: Mapping[str, Any], source: Source) -> ExperimentSpec:
-    """Build one experiment from the mapping under its name; keys of ``source`` are relative to it.
-
-    Raises: ConfigError: with file and line, if it names no algorithm: all that is wrong.
-    """
+    """One experiment, from the mapping under its name; keys of ``source`` are relative to it. Raises: ConfigError."""
     if not isinstance(settings, Mapping):
         expected = "expected the experiment's settings (`run:`, `env:`, `config:`, ...) below its name"
-        raise ConfigError(name, expected, source.locate(""))
+        return ExperimentSpec(name, build(ExperimentOptions, {"run": ""}), source, [ConfigError(name, expected)])
     plain = _plain(settings, source)
     wrong = [_unknown(str(key), plain.get("run")) for key in plain if key not in ExperimentOptions.model_fields]
     right = {key: value for key, value in plain.items() if key in ExperimentOptions.model_fields}
@@ -200,9 +198,7 @@ def make_spec(name: str, settings: Mapping[str, Any], source: Source) -> Experim
     except ConfigError as error:
         wrong += error.each
         heads = {each.path.partition(".")[0].partition("[")[0] for each in wrong}
-        if "run" in heads:
-            raise source.attach(ConfigError.together(wrong)) from None
-        options = build(ExperimentOptions, {key: value for key, value in right.items() if key not in heads})
+        options = build(ExperimentOptions, {"run": ""} | {key: right[key] for key in right.keys() - heads})
     for key, value in [*options.env_vars.items()]:
         if not key or "=" in key or "\0" in f"{key}{value}":
             wrong.append(ConfigError("env_vars", f"no environment holds {shown(f'{key}={value}')}"))
@@ -238,14 +234,13 @@ def make_specs(experiments: Mapping[str, Any], source: Source) -> list[Experimen
     """All experiments of one file."""
     if not experiments:
         raise ConfigError("", "the file holds no experiment", source.name)
-    known = set(ExperimentOptions.model_fields)
-    if "run" in experiments and set(experiments) & known:
+    if "run" in experiments and experiments.keys() & ExperimentOptions.model_fields.keys():
         raise source.error("run", "stands at the top of the file; put the settings below a name: `my-experiment:`")
     inner = {key: name for name, each in experiments.items() if isinstance(each, Mapping) for key in each}
     theirs = next((key for key in OF_OTHERS if key in experiments), inner.get("agent_type"))
     if theirs is not None and "run" not in inner:
         raise source.error(theirs, f"is of another system's file; {COMING_FROM}")
-    return [make_spec(str(name), settings, source.scoped(str(name))) for name, settings in experiments.items()]
+    return of_each(lambda each: make_spec(str(each[0]), each[1], source.scoped(str(each[0]))), experiments.items())
 
 
 def _plain(settings: Mapping[str, Any], source: Source) -> dict[str, Any]:

@@ -219,13 +219,12 @@ def not_finite(state: Mapping[str, torch.Tensor]) -> str | None:
 
 def _as_bytes(value: Any) -> tuple[np.ndarray, tuple[int, ...], str]:
     if isinstance(value, np.ndarray):
-        array = np.ascontiguousarray(value)
-        return array.reshape(-1).view(np.uint8), tuple(value.shape), str(value.dtype)
+        return np.ascontiguousarray(value).reshape(-1).view(np.uint8), tuple(value.shape), str(value.dtype)
     import torch
 
     tensor = value.detach().cpu().contiguous()
-    raw = tensor.reshape(-1).view(torch.uint8).numpy()
-    return raw, tuple(tensor.shape), str(tensor.dtype).removeprefix("torch.")
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    return tensor.reshape(-1).view(torch.uint8).numpy(), tuple(tensor.shape), dtype
 
 
 def _checksum(arrays: Mapping[str, tuple[np.ndarray, tuple[int, ...], str]]) -> str:

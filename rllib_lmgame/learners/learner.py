@@ -125,8 +125,8 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
     def _set_optimizer_lr(self, optimizer: Any, lr: float) -> None:
         """RLlib's scheduled rate, in groups that have none of their own: a checkpoint holds the rates of steps."""
         (name,) = (name for name, own in self._named_optimizers.items() if own is optimizer)
-        policy = self._optimizer_name_to_module[name]
-        set_learning_rates(optimizer, learning_rates(self.settings(policy).ppo, lr))
+        settings = self.settings(self._optimizer_name_to_module[name])
+        set_learning_rates(optimizer, learning_rates(settings.ppo, lr))
 
     def _make_modules_ddp_if_necessary(self) -> None:
         self.ranks = ProcessGroup.current(self.config.num_learners, self._device)
@@ -314,8 +314,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         if lora is not None and lora.dropout:  # A resumed run drops the same.
             entropy = settings.minibatch_seed(self._weights_seq_no, 0, self.ranks.rank)
             torch.manual_seed(int(np.random.SeedSequence(entropy).generate_state(1)[0]))
-        loop = self._loop(module_id, settings, batch, meter)
-        loop.run(self._weights_seq_no)
+        self._loop(module_id, settings, batch, meter).run(self._weights_seq_no)
         self.updates[module_id] += 1
         self._update_copies(module_id)
         seconds, version = time.perf_counter() - started, self._weights_seq_no
@@ -491,6 +490,8 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         module = self.module[module_id]
         with self.ranks.all_or_none(), self.weights_for(use, module_id) as weights:
             if self.ranks.rank == 0:
+                if files := getattr(self.config, "model_files", {}).get(module_id):
+                    files.directory()  # Unpacked anew where temporary files have been removed meanwhile.
                 module.save_hf(directory, weights, self._played())
                 if adapter is not None and module.adapters is not None:
                     module.adapters.save(Path(adapter), weights)

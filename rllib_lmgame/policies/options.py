@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import create_model, model_validator
 
-from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.errors import ConfigError, of_each
 from rllib_lmgame.base.group import Group, Holds, Scheduled, build, check_placeholders, declared, describe, option
 from rllib_lmgame.base.registry import REPLY_FORMATS
 from rllib_lmgame.base.schedule import is_meant_as_schedule
@@ -229,20 +229,23 @@ def read_policies(value: Any) -> dict[str, PlayerOptions]:
         raise ConfigError("config.policies", "expected a list of names or a mapping from names to options")
     if not entries:
         raise ConfigError("config.policies", "needs at least one policy")
-    found: dict[str, PlayerOptions] = {}
-    for name, options in entries:
-        if _policy_name(name) in found:
-            raise ConfigError(f"config.policies.{name}", "stands there twice")
-        player = build(PlayerOptions, {} if options is None else options, f"config.policies.{name}")
-        for key, each in declared(LanguageModelOptions).items():
-            if each.scheduled and is_meant_as_schedule(player.language_model.get(key)):
-                where = f"config.policies.{name}.language_model.{key}"
-                raise ConfigError(where, "a policy's own option cannot follow a schedule; set a number")
-        own = with_absolute_paths(LanguageModelOptions, player.language_model)
-        if isinstance(own.get("demonstrations"), str):  # So that a checkpoint keeps them.
-            own = {**own, "demonstrations": read_demonstrations(own["demonstrations"])}
-        found[_policy_name(name)] = player.model_copy(update={"language_model": own}) if own else player
-    return found
+    found = of_each(lambda entry: (_policy_name(entry[0]), _player(*entry)), entries)
+    names = [name for name, _ in found]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise ConfigError(f"config.policies.{twice[0]}", "stands there twice")
+    return dict(found)
+
+
+def _player(name: Any, options: Any) -> PlayerOptions:
+    player = build(PlayerOptions, {} if options is None else options, f"config.policies.{name}")
+    for key, each in declared(LanguageModelOptions).items():
+        if each.scheduled and is_meant_as_schedule(player.language_model.get(key)):
+            where = f"config.policies.{name}.language_model.{key}"
+            raise ConfigError(where, "a policy's own option cannot follow a schedule; set a number")
+    own = with_absolute_paths(LanguageModelOptions, player.language_model)
+    if isinstance(own.get("demonstrations"), str):  # So that a checkpoint keeps them.
+        own = {**own, "demonstrations": read_demonstrations(own["demonstrations"])}
+    return player.model_copy(update={"language_model": own}) if own else player
 
 
 def _policy_name(name: Any) -> str:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator
 
-from rllib_lmgame.base.errors import ConfigError
+from rllib_lmgame.base.errors import ConfigError, of_each
 from rllib_lmgame.base.group import (
     REQUIRED,
     Group,
@@ -207,17 +207,7 @@ def read_games(value: Any, path: str = "config.games") -> tuple[GameConfig, ...]
         return value
     if not isinstance(value, list | tuple) or not value:
         raise ConfigError(path, "expected a list of games")
-    games: list[GameConfig] = []
-    for position, entry in enumerate(value):
-        where = f"{path}[{position}]"
-        fields = {"env": entry} if isinstance(entry, str) else entry
-        if not isinstance(fields, Mapping) or "env" not in fields:
-            raise ConfigError(where, "expected the name of a game, or a mapping with env, env_config and weight")
-        games.append(_built(fields, where))
-        if not isinstance(games[-1].weight, ScheduleOptions) and games[-1].weight <= 0:
-            raise ConfigError(f"{where}.weight", "must be greater than 0")
-        if games[-1].episodes and games[-1].weight != 1:
-            raise ConfigError(f"{where}.weight", "has no effect beside `episodes`; leave one of them out")
+    games = of_each(lambda each: _built(each[1], f"{path}[{each[0]}]"), enumerate(value))
     _check_names(games, path)
     return tuple(games)
 
@@ -249,9 +239,16 @@ def shares_of(games: Sequence[GameConfig]) -> list[float]:
     return [game.weight for game in games]
 
 
-def _built(fields: Mapping[str, Any], where: str) -> GameConfig:
+def _built(entry: Any, where: str) -> GameConfig:
     """One entry, its ``language_model`` with checked values."""
+    fields = {"env": entry} if isinstance(entry, str) else entry
+    if not isinstance(fields, Mapping):
+        raise ConfigError(where, "expected the name of a game, or a mapping with env, env_config and weight")
     game = build(GameConfig, fields, where)
+    if not isinstance(game.weight, ScheduleOptions) and game.weight <= 0:
+        raise ConfigError(f"{where}.weight", "must be greater than 0")
+    if game.episodes and game.weight != 1:
+        raise ConfigError(f"{where}.weight", "has no effect beside `episodes`; leave one of them out")
     talk = build(TalkOptions, game.language_model, f"{where}.language_model")
     if "turn_suffix" in game.language_model:
         check_placeholders(value_at(talk, "turn_suffix"), ("turns_left",), f"{where}.language_model.turn_suffix")

@@ -11,7 +11,7 @@ from ray.rllib.algorithms.ppo import PPO
 
 from rllib_lmgame.algorithms.base import BEST, LMGameAlgorithm
 from rllib_lmgame.algorithms.checkpoints.background import BackgroundCheckpoints
-from rllib_lmgame.algorithms.checkpoints.manifest import iteration_of, write_iteration
+from rllib_lmgame.algorithms.checkpoints.manifest import iteration_of, write_iteration, write_manifest
 from rllib_lmgame.algorithms.checkpoints.paths import MARKER
 from rllib_lmgame.measures.collapse import CollapseGuard, CollapseOptions
 
@@ -35,6 +35,7 @@ class Algorithm(LMGameAlgorithm):
         path.mkdir(exist_ok=True)
         (path / MARKER).touch()
         write_iteration(path, self.iteration)
+        write_manifest(path)
         return str(path)
 
     def restore_learners(self, checkpoint: Path) -> None:

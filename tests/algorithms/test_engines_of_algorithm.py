@@ -16,14 +16,7 @@ import torch
 from learner_weights import hf_state
 from ray.rllib.algorithms.ppo import PPO
 
-from rllib_lmgame.algorithms.cluster.workers import (
-    engine_seed,
-    engine_sets,
-    foreach_learner,
-    push_from_learners,
-    share_weights,
-    start_engines,
-)
+from rllib_lmgame.algorithms.cluster import workers
 from rllib_lmgame.algorithms.ppo import LMGamePPO, LMGamePPOConfig
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.inference.options import InferenceOptions
@@ -48,8 +41,8 @@ from rllib_lmgame.rollouts.records import PlaySettings
 )
 def test_no_two_engines_draw_the_same_numbers(make_config, assignments) -> None:
     config = make_config(env="lmgame/KuhnPoker-v0", env_config={}, seed=7, inference={"num_engines": 2}, **assignments)
-    sets = engine_sets(config)
-    seeds = [engine_seed(config, engines) + number for engines in sets for number in range(engines.count)]
+    sets = workers.engine_sets(config)
+    seeds = [workers.engine_seed(config, engines) + number for engines in sets for number in range(engines.count)]
     assert len(sets) == 3 and len(set(seeds)) == len(seeds)
     assert seeds[0] == 7, "a run of one policy draws what its seed says"
 
@@ -89,7 +82,7 @@ def test_the_averaged_weights_are_pushed_where_they_are_asked_for(use: WeightUse
 
     learners = SimpleNamespace(is_local=True, _learner=Learner(ProcessGroup()))
     group = SimpleNamespace(learner_push=Push, note_device_push=pushed.append)
-    push_from_learners(learners, group, "player", 7, use)
+    workers.push_from_learners(learners, group, "player", 7, use)
     (state, version), noted = pushed
     assert version == noted == 7
     assert state["w"].tolist() == [value, value] and state["w"].dtype == torch.bfloat16
@@ -113,9 +106,9 @@ def test_learners_that_may_wait_for_each_other_end_when_a_push_fails(
 
     monkeypatch.setattr("rllib_lmgame.algorithms.cluster.workers.foreach_learner", fails)
     learners = SimpleNamespace(is_local=False, _workers=list(range(count)))
-    push = SimpleNamespace(options=InferenceOptions(weight_transport="ipc"))
+    group = SimpleNamespace(learner_push=lambda: SimpleNamespace(options=InferenceOptions(weight_transport="ipc")))
     with pytest.raises(RuntimeError, match="no engine"):
-        push_from_learners(learners, SimpleNamespace(learner_push=lambda: push), "player", 1, WeightUse.TRAINING)
+        workers.push_from_learners(learners, group, "player", 1, WeightUse.TRAINING)
     assert killed == ([0, 1] if count == 2 else [])
 
 
@@ -132,8 +125,8 @@ def test_pushed_weights_outlive_the_learner_that_packed_them(make_config, ray_cl
     config = make_config(num_learners=2)
     learners = config.build_learner_group(rl_module_spec=config.rl_module_spec)
     try:
-        shared = share_weights(learners, "player", 3, WeightUse.TRAINING)  # The first has a checksum.
-        expected = next(state for state in foreach_learner(learners, hf_state) if state is not None)
+        shared = workers.share_weights(learners, "player", 3, WeightUse.TRAINING)  # The first has a checksum.
+        expected = next(state for state in workers.foreach_learner(learners, hf_state) if state is not None)
         for worker in learners._workers:
             ray.kill(worker)
             with pytest.raises(ray.exceptions.RayActorError):
@@ -243,7 +236,7 @@ def test_engines_are_told_whether_code_of_the_model_is_trusted(make_config, monk
     for trusted in (False, True):
         config = make_config(language_model={"trust_remote_code": trusted})
         config.model_files = dict.fromkeys(config.language_model_policies(), "nowhere")
-        start_engines(config)
+        workers.start_engines(config)
     assert told == [False, True]
 
 
@@ -260,4 +253,4 @@ def test_an_engine_that_died_or_is_late_is_not_blamed_on_the_model(
     config = LMGamePPOConfig().environment("lmgame/Sokoban-v0").language_model(model="org/none")
     config.model_files = {"player": ModelFiles("org/none")}
     with pytest.raises(type(error), match=str(error)):
-        start_engines(config)
+        workers.start_engines(config)

@@ -209,7 +209,6 @@ def test_a_games_file_is_found_where_the_command_is_run(tmp_path: Path, tiny_dic
         num_env_runners=0,
         text_rollouts={"episodes_per_iteration": 4},
     )
-    settings = {**ONE_ITERATION, "config": config}
-    (tmp_path / "sums.yaml").write_text(yaml.safe_dump({"sums": settings}))
+    (tmp_path / "sums.yaml").write_text(yaml.safe_dump({"sums": {**ONE_ITERATION, "config": config}}))
     assert "iter    1" in rllib(tmp_path, "train", "file", "sums.yaml")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["results", "sums.jsonl", "sums.yaml"]

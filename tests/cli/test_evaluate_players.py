@@ -29,8 +29,7 @@ KEPT = "{text_rollouts: {constrained_decoding: true}}"
 
 
 def table(out: Path) -> dict[tuple[str, str], dict[str, Any]]:
-    rows = json.loads((out / "results.json").read_text())["evaluated"]
-    return {(row["player"], row["name"]): row for row in rows}
+    return {(row["player"], row["name"]): row for row in json.loads((out / "results.json").read_text())["evaluated"]}
 
 
 def records(out: Path) -> dict[tuple[str, str], dict[int, list[dict[str, Any]]]]:
@@ -143,8 +142,7 @@ def test_a_killed_evaluation_is_finished_by_the_same_command_with_the_same_table
 
 def test_more_players_games_levels_and_samples_are_played_alone(tmp_path: Path) -> None:
     out = tmp_path / "grows"
-    first = ["evaluate", "random", "--games", "lmgame/FrozenLake-v0", "--episodes", "4", "--out", str(out)]
-    assert main(first) == 0
+    assert main(["evaluate", "random", "--games", "lmgame/FrozenLake-v0", "--episodes", "4", "--out", str(out)]) == 0
     before = (out / "results.jsonl").read_bytes()
     alone = table(out)["random", "lmgame/FrozenLake-v0"]
     more = ["evaluate", "solver", "random", "--games", "lmgame/Maze-v0", "lmgame/FrozenLake-v0", "--out", str(out)]

@@ -54,8 +54,14 @@ def test_help_and_version(capsys):
         (["evaluate"], "PLAYER"),
         (["example", "get", "quickstart-sokobn"], "did you mean"),
         (["example", "list", "-f", "no such thing"], "no example"),
-        (["train", "file", "a.yaml", "--no-such-flag"], "unrecognized arguments: --no-such-flag"),
-        (["train", "file", "a.yaml", "--dry-runn"], "did you mean --dry-run?"),
+        (["doctor", "more", "--lerning"], "unrecognized arguments: more --lerning; did you mean --learning?"),
+        (["info", "lmgame/Sokoban-v0", "more"], "unrecognized arguments: more"),
+        (["--no-such-flag"], "unrecognized arguments: --no-such-flag"),
+        (["doctor", "--model", "x"], "--model goes with --gpu or --learning"),
+        (["train", "file", "a.yaml", "--measure"], "--measure goes with --dry-run"),
+        (["--dry-run", "train", "file", "a.yaml"], "unrecognized arguments: --dry-run in front of `train`; see"),
+        (["doctor", "--learning", "--checks", "sdpa"], "--checks goes with --gpu; see"),
+        (["serve", "--games", "x", "--config", "{}"], "error: --config goes with --policy"),
     ],
 )
 def test_wrong_usage_is_explained_in_one_line(arguments, words, capsys, tmp_path):
@@ -68,10 +74,8 @@ def test_wrong_usage_is_explained_in_one_line(arguments, words, capsys, tmp_path
 def test_errors_name_file_line_and_key(file, capsys):
     file.write_text(GAME % "temperatur: 0.5")
     assert main(["train", "file", str(file), "--dry-run"]) == 2
-    assert (
-        capsys.readouterr().err
-        == f"error: {file}:7: config.inference.temperatur: unknown key; did you mean 'temperature'?\n"
-    )
+    error = f"error: {file}:7: config.inference.temperatur: unknown key; did you mean 'temperature'?\n"
+    assert capsys.readouterr().err == error
 
 
 def test_the_command_itself_has_the_variables_of_the_file(file, monkeypatch, capsys):
@@ -132,8 +136,9 @@ def test_help_and_first_errors_import_nothing_heavy(file):
     assert imported_by([["--help"]], HEAVY + light) == ([0], set())
     wrong, right = file.with_name("wrong.yaml"), ["train", "file", str(file), "--dry-run"]
     wrong.write_text(GAME % "temperatur: 0.5")
-    of_file = [["train", "--help"], ["train", "file", str(wrong), "--dry-run"]]
-    assert imported_by(of_file, (*HEAVY, "numpy", "gymnasium", "rllib_lmgame.envs")) == ([0, 2], set())
+    stock = ["--set", "run=PPO", "--set", "env=CartPole-v1", "--set", "stpo=1"]
+    of_file = [["train", "--help"], bad := ["train", "file", str(wrong)], [*bad, "--set", "run=null"], bad + stock]
+    assert imported_by(of_file, (*HEAVY, "numpy", "gymnasium", "rllib_lmgame.envs")) == ([0, 2, 2, 2], set())
     lists = [["example", "list"], ["games", "list"], [*right, "--set", "config.max_tokens_per_turn=1"]]
     assert imported_by(lists) == ([0, 0, 2], set())
 
@@ -193,11 +198,11 @@ def test_a_dry_run_refuses_to_resume_what_a_run_refuses(file, tmp_path, capsys):
 
 def test_flags_win_over_the_file(file, tmp_path, capsys):
     arguments = f"train file {file} --dry-run --storage-path {tmp_path}/r".split()
-    arguments += ["--checkpoint-freq", "3", "--no-checkpoint-at-end", "--num-samples", "3"]
-    arguments += ["--set", "config.lr=5e-5", "--config", '{"gamma": 0.5}', "--experiment-name", "other"]
-    arguments += ["--stop", '{"rl_iteration": 7}']
+    arguments += ["--checkpoint-freq", "3", "--no-checkpoint-at-end", "--num-samples", "3", "-n", "other"]
+    arguments += ["--set", "config.lr=5e-5", "--config", '{"gamma": 0.5}', "--stop", '{"rl_iteration": 7}']
+    arguments += ["--set", "config.language_model={context_length: 40000, tiny: {max_position_embeddings: 40000}}"]
     assert main(arguments) == 0
-    text = capsys.readouterr().out
+    told = capsys.readouterr()
     for words in (
         "# other: LMGamePPO, 3 trials",
         "rl_iteration: 7",
@@ -207,26 +212,23 @@ def test_flags_win_over_the_file(file, tmp_path, capsys):
         "gamma: 0.5",
         str(tmp_path / "r" / "other"),
     ):
-        assert words in text
+        assert words in told.out
+    assert "warning: player: one GPU computes rows of up to 40,000 tokens" in told.err
 
 
 @pytest.mark.parametrize(
     ("flags", "place"),
     [
         (["--config", "{inference: {temperature: -1}}"], '--config config.inference={"temperature": -1}'),
-        (
-            ["--config", "{gamma: 0.5}", "--set", "config.inference.temperature=-1"],
-            "--set config.inference.temperature=-1",
-        ),
+        (["-c", "{gamma: 0.5}", "--set", "config.inference.temperature=-1"], "--set config.inference.temperature=-1"),
         (["--config", "{gamma: 0.5}"], "FILE:7"),
     ],
 )
 def test_errors_name_the_command_line_where_the_value_stands_there(flags, place, file, capsys):
     file.write_text(GAME % "temperature: -2")
     assert main(["train", "file", str(file), "--dry-run", *flags]) == 2
-    assert capsys.readouterr().err.startswith(
-        f"error: {place.replace('FILE', str(file))}: config.inference.temperature: "
-    )
+    place = place.replace("FILE", str(file))
+    assert capsys.readouterr().err.startswith(f"error: {place}: config.inference.temperature: ")
 
 
 def test_one_of_several_experiments_can_be_chosen(tmp_path, capsys):
@@ -263,8 +265,7 @@ def test_an_example_runs_with_flags(capsys):
 @pytest.mark.parametrize("expert", ["random", "solver"])
 def test_a_program_has_no_expert(expert, capsys):
     assert main(["example", "run", "agent-trail-tiny", "--dry-run", "--set", f"config.warm_start.expert={expert}"]) == 2
-    said = f" is a program, which `{expert}` cannot answer; set warm_start.data"
-    assert said in capsys.readouterr().err
+    assert f" is a program, which `{expert}` cannot answer; set warm_start.data" in capsys.readouterr().err
 
 
 def command(words: str, **environment: str) -> tuple[int, str, str]:

@@ -15,8 +15,7 @@ from rllib_lmgame.rollouts.episode_log import EpisodeLog, read_log
 
 
 def collect(out: Path | str) -> int:
-    arguments = ["--player", "random", "--episodes", "70", "--out", str(out)]
-    return main(["collect", "lmgame/TicTacToe-v0", *arguments])
+    return main(["collect", "lmgame/TicTacToe-v0", "--player", "random", "--episodes", "70", "--out", str(out)])
 
 
 def names(directory: Path) -> list[str]:

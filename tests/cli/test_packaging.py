@@ -202,8 +202,7 @@ def fresh(tmp_path: Path, *programs: str, **files: str) -> dict[str, str]:
     ],
 )
 def test_what_cannot_be_installed_is_said_at_once(tmp_path, files, said):
-    environment = fresh(tmp_path, *({"uname"} - set(files)), **files)
-    done = install("quickstart", environment)
+    done = install("quickstart", fresh(tmp_path, *({"uname"} - set(files)), **files))
     assert done.returncode == 1 and any(line.strip().startswith(said) for line in done.stderr.splitlines()), done.stderr
     assert not (tmp_path / "venv" / "bin").exists()
 

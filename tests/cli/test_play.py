@@ -197,6 +197,7 @@ def test_a_game_that_hangs_is_left(where, checkpoint, tmp_path, monkeypatch, ter
     ("arguments", "words"),
     [
         ([], "name a game"),
+        ([TIC_TAC_TOE, "--port", "8011"], "--port goes with --web"),
         ([TIC_TAC_TOE, "--players", "Y=random"], "has no seat 'Y'; seats: X, O"),
         ([TIC_TAC_TOE, "--players", "X=random", "--seat", "none"], "nobody takes the seat 'O'"),
         ([TIC_TAC_TOE, "--players", "random", "minimax"], "write SEAT=PLAYER for each of X, O"),

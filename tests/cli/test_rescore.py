@@ -96,6 +96,7 @@ def test_only_seats_that_learn_are_judged(log: Path, capsys: pytest.CaptureFixtu
 
 def test_seats_are_counted_and_penalties_of_training_change_nothing(log: Path, capsys) -> None:
     record = episode_record(*collected(XO, player="random"))
+    record["steps"][0]["rewards"]["O"], record["trajectories"][1]["return"] = 1.0, 0.0  # Before its first turn.
     for seat in record["trajectories"]:
         seat["turns"] = [{"reward": -0.25} for step in record["steps"] if seat["agent_id"] in step["actions"]]
     EpisodeLog(Path("a.jsonl")).write([record])

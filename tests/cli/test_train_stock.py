@@ -36,8 +36,8 @@ def test_several_experiments_and_search_spaces(tmp_path, rllib):
     uniform = json.dumps({**CONFIG, "gamma": {"uniform": [0.9, 0.99]}})
     file.write_text(f"a: {run % grid}\nb: {run % uniform}\n")
     text = rllib(f"train file {file} --ray-num-cpus 2").finish()
-    assert len(list((tmp_path / "r" / "a").glob("PPO*/checkpoint_*"))) == 2
-    (trial,) = (tmp_path / "r" / "b").glob("PPO*")
+    assert len(list((tmp_path / "r" / "a").glob("lr=*/checkpoint_*"))) == 2
+    (trial,) = (tmp_path / "r" / "b").glob("gamma=*")
     for name in ("result.json", "progress.csv", "params.json"):
         assert (trial / name).is_file()
     assert 0.9 <= json.loads((trial / "params.json").read_text())["gamma"] <= 0.99

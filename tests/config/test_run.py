@@ -39,12 +39,14 @@ def test_search_spaces_of_rllibs_keys_wait_for_tune() -> None:
 
 def test_all_wrong_keys_are_named_at_once_where_they_belong() -> None:
     wrong = {"lrr": 1, "training": {"policy_loss": {"clip_hihg": 0.3}, "lr": 3}, "model": {}, "gamma": [1]}
+    wrong |= {"games": [{"env": "x", "wieght": 1}, {"enw": 1}], "policies": {"a": {"who": 1}, "b": {"traind": 1}}}
     with pytest.raises(ConfigError) as error:
         read({**ROOM, **wrong}, PPO)
     found = {each.path: each.message for each in error.value.each}
     assert found.keys() == {
         *("config.lrr", "config.model", "config.gamma"),
-        *("config.training.policy_loss.clip_hihg", "config.training.lr"),
+        *("config.training.policy_loss.clip_hihg", "config.training.lr", "config.policies.a.who"),
+        *("config.games[0].wieght", "config.games[1].env", "config.games[1].enw", "config.policies.b.traind"),
     }
     assert "config.lr" in found["config.training.lr"] and "language_model" in found["config.model"]
 

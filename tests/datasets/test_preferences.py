@@ -136,8 +136,7 @@ def test_which_are_compared(options: dict[str, Any], expected: list[str]) -> Non
     """Those of one level whose returns differ enough; level b has no two that do."""
     played = (("a", 0.0), ("b", 1.0), ("a", 1.0), ("a", 0.5), ("b", 1.0), ("c", 2.5), ("c", 3.0))
     candidates = [Candidate(level, value, f"{level}{value:g}") for level, value in played]
-    pairs = choose_pairs(candidates, options_of(**options))
-    assert [f"{better}-{worse}" for better, worse in pairs] == expected
+    assert [f"{better}-{worse}" for better, worse in choose_pairs(candidates, options_of(**options))] == expected
 
 
 @pytest.fixture

@@ -30,8 +30,7 @@ def test_replayed_episodes_are_the_ones_that_were_logged(make_runner, tmp_path, 
     """The same model and format: the very same tokens."""
     runner = make_runner(game)
     path, episodes = log_of(runner, tmp_path)
-    replayed = logged(path).episodes(0, 4, runner)
-    for before, after in zip(episodes, replayed, strict=True):
+    for before, after in zip(episodes, logged(path).episodes(0, 4, runner), strict=True):
         after.validate()
         assert (after.is_terminated, after.is_truncated) == (before.is_terminated, before.is_truncated)
         assert len(after) == len(before)

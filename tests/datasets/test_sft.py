@@ -48,8 +48,7 @@ CALL = {"type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}
 
 
 def learnt_of(record: dict[str, Any]) -> list[tuple[str, str, float]]:
-    said = read_record(record, "x").transcript.messages
-    return [(each.role, each.text, each.weight) for each in said]
+    return [(each.role, each.text, each.weight) for each in read_record(record, "x").transcript.messages]
 
 
 @pytest.mark.parametrize(

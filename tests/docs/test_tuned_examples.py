@@ -319,6 +319,6 @@ def test_gpu_example_says_what_the_dry_run_does(path: Path) -> None:
 
 def fits(config: LMGameConfig, card: int) -> bool:
     """Whether every GPU of a run holds what is on it."""
-    cards = [smallest for _, smallest in cards_of(config, footprint(config))]
+    cards = [smallest for _, smallest, _ in cards_of(config, footprint(config))]
     assert cards
     return all(smallest is not None and smallest <= card for smallest in cards)

@@ -55,7 +55,8 @@ def test_values_find_what_was_good_in_moves_at_random(start: Any, on_doors: Any,
     assert algorithm.train()["done"] and algorithm.evaluate()["env_runners"]["success_rate"] > 0.8
     saved = algorithm.save_to_path(str(tmp_path / "saved"))
     assert (Path(saved) / "hf" / VALUES_FILE).is_file()
-    assert main(["evaluate", str(saved), "--episodes", "64", "--split", "train", "--json"]) == 0
+    flags = ("--episodes", "64", "--split", "train", "--json", "--trust-checkpoint")
+    assert main(["evaluate", str(saved), *flags]) == 0
     (row,) = json.loads(capsys.readouterr().out)["evaluated"]
     assert row["success_rate"] > 0.8, "also where its files are loaded"
 

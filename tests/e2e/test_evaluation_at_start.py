@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +25,7 @@ def test_a_run_begins_with_an_evaluation_and_keeps_what_did_best(
 ) -> None:
     own = {"at_start": True, "samples": 2, "best": RETURN, "best_order": "min"}
     evaluation = {"evaluation_interval": 1, "evaluation_duration": 3, "evaluation_config": own}
-    config = make_config(**evaluation, on_collapse="restore")
+    config = make_config(**evaluation, on_collapse="restore", language_model={"model": "tiny"})
     algorithm = start(config)
     first = algorithm.train()
     begun = weights_of(algorithm)
@@ -43,6 +44,7 @@ def test_a_run_begins_with_an_evaluation_and_keeps_what_did_best(
     second = algorithm.train()
     assert second["training_iteration"] == algorithm.policy_version == 1
     assert (best / "manifest.json").read_bytes() == before
+    shutil.rmtree(algorithm.config.model_files["player"].directory())  # As cleaners of temporary files do.
     checkpoint = algorithm.save_to_path(tmp_path / "checkpoint")
     algorithm._best, algorithm._at_start = None, True
     algorithm.restore_from_path(checkpoint)
@@ -54,6 +56,8 @@ def test_a_run_begins_with_an_evaluation_and_keeps_what_did_best(
     assert all(np.array_equal(begun[name], weights[name]) for name in begun)
     monkeypatch.undo()
     last = algorithm.train()
-    assert last["training_iteration"] == 3 and last["learners"]["player"]["logprob_diff"] < 1e-3, (
-        "engines went back too"
-    )
+    assert last["training_iteration"] == 3 and last["learners"]["player"]["logprob_diff"] < 1e-3, "engines went back"
+    (best / "algorithm_state.pkl").write_bytes(b"")
+    monkeypatch.setattr(algorithm._guard, "seen", lambda result: "success fell")
+    ended = algorithm.train()
+    assert ended["done"] and f"{best}/algorithm_state.pkl is truncated" in ended["collapse"]

@@ -102,7 +102,7 @@ def test_an_engine_killed_while_generating_and_in_an_update_comes_back_with_the_
     os.kill(second, signal.SIGSTOP)  # Takes the weights, does not answer, dies.
     algorithm.push_weights()
     assert ray_call(name, "alive") not in (first, second)
-    assert ray_call(name, "version") == 2
+    assert ray_call(name, "status")["version"] == 2
     result = algorithm.train()
     assert result["learners"]["player"]["logprob_diff"] <= 1e-4
     assert result["env_runners"]["num_episodes"] == 16

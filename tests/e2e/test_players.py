@@ -31,7 +31,7 @@ def engine_version(algorithm, module_id: str) -> int:
     import ray
 
     (name,) = algorithm.engine_groups[module_id].names
-    return int(ray.get(ray.get_actor(name).version.remote()))
+    return int(ray.get(ray.get_actor(name).status.remote())["version"])
 
 
 @pytest.fixture

@@ -1,6 +1,4 @@
-"""Games are made as Gymnasium's and PettingZoo's users make theirs, and pass these projects' own checks when made
-so.
-"""
+"""Games are made as Gymnasium's and PettingZoo's users make theirs, and then pass these projects' own checks."""
 
 from __future__ import annotations
 

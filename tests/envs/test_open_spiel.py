@@ -19,10 +19,7 @@ from rllib_lmgame.envs.contract.sequence_form import GameTree, InformationSet, w
 from rllib_lmgame.envs.games.duels.kuhn_poker import RANKS, KuhnPoker  # noqa: E402
 from rllib_lmgame.envs.games.duels.leduc_poker import CARDS, LeducPoker  # noqa: E402
 from rllib_lmgame.envs.games.duels.liars_dice import LIAR, LiarsDice, bids  # noqa: E402
-from rllib_lmgame.measures.exploitability import (  # noqa: E402
-    game_values,
-    nash_conv,
-)
+from rllib_lmgame.measures.exploitability import game_values, nash_conv  # noqa: E402
 
 
 @dataclass(frozen=True)

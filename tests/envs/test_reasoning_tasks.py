@@ -53,7 +53,7 @@ def digest(tasks: list[str]) -> str:
 
 
 def digest_elsewhere(tasks: list[str], salt: str) -> str:
-    code = "import sys; from test_reasoning_tasks import digest; print(digest(sys.argv[1:]))"
+    code = "import sys; from test_reasoning_tasks import digest; print('\\n' + digest(sys.argv[1:]))"
     path = os.pathsep.join([str(Path(__file__).parent), *(entry for entry in sys.path if entry)])
     env = {**os.environ, "PYTHONHASHSEED": salt, "PYTHONPATH": path}
     return subprocess.run(

@@ -22,7 +22,7 @@ from rllib_lmgame.experiments.spec import make_specs
 
 GAME = "a:\n  run: LMGamePPO\n  env: lmgame/Sokoban-v0\n  stop: {rl_iteration: 1}\n  config: {num_learners: 1}\n"
 SFT = GAME.replace("LMGamePPO", "LMGameSFT").replace("rl_iteration", "supervised_steps")
-STOCK = "a:\n  run: PPO\n  env: CartPole-v1\n  stop: {training_iteration: 1}\n  config: {num_env_runners: 0}\n"
+STOCK = "a:\n  run: PPO\n  env: gymnasium:Taxi-v3\n  stop: {training_iteration: 1}\n  config: {num_env_runners: 0}\n"
 
 
 def check(text: str, *overrides: str, trust: bool = False):
@@ -86,6 +86,7 @@ def broken_module(tmp_path, monkeypatch):
         (GAME, "config.num_gpus=0", "num_gpus_per_learner, and inference.num_gpus_per_engine"),
         (STOCK, "config.lr2=3", "did you mean 'lr'"),
         (STOCK, "config.use_gae=yes", "write true or false"),
+        (STOCK.replace("  env: gymnasium:Taxi-v3\n", ""), "config.env=CartPole-v9", "It provides versioned"),
     ],
 )
 def test_who_is_refused_is_told_what_works_here(text, override, words):
@@ -116,7 +117,7 @@ def test_wrong_names_of_what_is_brought_along(override, key, words, broken_modul
 
 @pytest.mark.parametrize("override", ["custom_resources_per_env_runner={a: x}", "num_gpus_per_env_runner=[1]"])
 def test_what_a_trial_of_rllibs_asks_for_must_be_countable(override):
-    checked = check(STOCK, "config.num_env_runners=1", f"config.{override}")
+    checked = check(STOCK.replace("env: ", "env: gymnasium:"), "config.num_env_runners=1", f"config.{override}")
     with pytest.raises(ConfigError, match="cannot be counted") as caught:
         request_of(checked)
     assert caught.value.path == "config"
@@ -208,13 +209,13 @@ def test_every_game_is_made_once(sokobans):
     ],
 )
 def test_what_is_wrong_without_a_schedule_is_not_called_the_schedules_fault(override, key, sokobans):
-    error = error_of(GAME, override, "config.env_config.min_distance={points: [[0, 3], [20, 5]]}")
-    assert error.path == key
+    assert error_of(GAME, override, "config.env_config.min_distance={points: [[0, 3], [20, 5]]}").path == key
     assert len({str(env_config) for env_config in sokobans}) == len(sokobans), "made twice"
 
 
 def test_every_point_of_a_grid_is_built():
-    checked = check(STOCK, "config.lr={grid_search: [1e-3, 1e-4]}", "config.gamma={choice: [0.9, 0.99]}")
+    text = STOCK.replace("CartPole-v1", "gymnasium.envs.classic_control:CartPole-v1")  # Imports its module.
+    checked = check(text, "config.lr={grid_search: [1e-3, 1e-4]}", "config.gamma={choice: [0.9, 0.99]}")
     assert {c.lr for c in checked.configs} == {1e-3, 1e-4}
     assert {c.gamma for c in checked.configs} == {0.9, 0.99}
 

@@ -64,8 +64,7 @@ def test_curves_begin_behind_the_warm_start_and_their_mean_has_what_all_have(exp
 
 def test_seeds_measured_at_other_iterations_have_a_mean() -> None:
     first = plot.Curve("a", iterations=[10, 20, 30], values=[0.0, 1.0, 0.0])
-    second = plot.Curve("b", iterations=[15, 25, 40], values=[0.5, 0.5, 0.8])
-    iterations, means = plot.mean_curve([first, second])
+    iterations, means = plot.mean_curve([first, plot.Curve("b", iterations=[15, 25, 40], values=[0.5, 0.5, 0.8])])
     assert iterations == [15, 20, 25, 30]
     assert [mean for mean, _, _ in means] == pytest.approx([0.5, 0.75, 0.5, 0.3])
     assert all(low < mean < high for mean, low, high in means[1:2])
@@ -115,8 +114,7 @@ def test_the_best_trial_of_a_sweep_is_what_is_evaluated(sweep: Path, capsys: pyt
 
 def test_a_sum_of_returns_that_never_changes_is_no_default_curve(tmp_path: Path) -> None:
     """As in self-play of a zero-sum game: the first seat's return is one."""
-    own = {"player": {"first": 0.25}}
-    runners = {"episode_return_mean": 0.0, "seat_returns_mean": own}
+    runners = {"episode_return_mean": 0.0, "seat_returns_mean": {"player": {"first": 0.25}}}
     rows = [{"training_iteration": i, "env_runners": runners} for i in (1, 2)]
     trial = write_trial(tmp_path / "trial", rows)
     assert plot.read_curves([trial])[1] == "env_runners/seat_returns_mean/player/first"
@@ -253,15 +251,13 @@ def test_the_table_and_the_json_say_what_is_compared(sweep: Path, capsys: pytest
 def test_a_run_from_files_is_compared_by_what_was_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Supervised runs and DPO from files play no games; their evaluation or their loss is there."""
     rows = [{"training_iteration": i, "env_runners": {}, "validation_loss": 1.0 / i} for i in (1, 2)]
-    trial = write_trial(tmp_path / "sft" / "trial", rows)
-    assert main(["compare", str(trial)]) == 0
+    assert main(["compare", str(write_trial(tmp_path / "sft" / "trial", rows))]) == 0
     assert "validation_loss: last measured;" in capsys.readouterr().out
     learnt = [{"training_iteration": 1, "learners": {"player": {"policy_loss": 0.5}}}]
     assert main(["compare", str(write_trial(tmp_path / "pairs" / "trial", learnt))]) == 0
     assert "learners/player/policy_loss: last measured;" in capsys.readouterr().out
     evaluated = [{**row, "evaluation": {"env_runners": {"success_rate": 0.5}}} for row in rows[:1]]
-    trial = write_trial(tmp_path / "dpo" / "trial", evaluated)
-    assert main(["compare", str(trial)]) == 0
+    assert main(["compare", str(write_trial(tmp_path / "dpo" / "trial", evaluated))]) == 0
     assert f"evaluation/{SUCCESS}: last measured;" in capsys.readouterr().out
 
 

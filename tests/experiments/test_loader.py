@@ -11,14 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rllib_lmgame.base.errors import ConfigError
-from rllib_lmgame.experiments.files.reading import (
-    MAX_BYTES,
-    apply_overrides,
-    dump_text,
-    load_file,
-    load_text,
-    read_experiments,
-)
+from rllib_lmgame.experiments.files import reading
 
 
 @pytest.mark.parametrize(
@@ -32,16 +25,16 @@ from rllib_lmgame.experiments.files.reading import (
 def test_files_of_other_systems_are_sent_to_the_page(text: str, tmp_path) -> None:
     (tmp_path / "theirs.yaml").write_text(text)
     with pytest.raises(ConfigError, match=r"theirs\.yaml:1: .* docs/coming-from\.md says what the keys of GRL"):
-        read_experiments(str(tmp_path / "theirs.yaml"))
+        reading.read_experiments(str(tmp_path / "theirs.yaml"))
 
 
 def value_of(text: str):
-    return load_text(text, "x.yaml")[0]
+    return reading.load_text(text, "x.yaml")[0]
 
 
 def error_of(text: str) -> ConfigError:
     with pytest.raises(ConfigError) as caught:
-        load_text(text, "x.yaml")
+        reading.load_text(text, "x.yaml")
     return caught.value
 
 
@@ -73,7 +66,7 @@ def test_scalars_are_those_of_yaml_1_2(text, expected):
 
 
 def test_every_key_has_its_line():
-    _, source = load_text("a:\n  b: 1\n  c:\n    - x\n    - y: 2\n", "x.yaml")
+    _, source = reading.load_text("a:\n  b: 1\n  c:\n    - x\n    - y: 2\n", "x.yaml")
     assert source.locate("a") == "x.yaml:1"
     assert source.locate("a.b") == "x.yaml:2"
     assert source.locate("a.c[1].y") == "x.yaml:5"
@@ -121,6 +114,8 @@ def test_a_merge_takes_mappings_alone():
         ("a: !!" + "k" * 5000 + " [1]", "tag"),
         ("a: !!map [1]", "2002:map"),
         ("a: {bf16:{enabled:true}}", "a colon needs a space behind it"),
+        ("a: [&a0 x" + "".join(f", &a{n + 1} [{f'*a{n}, ' * 9}]" for n in range(20)) + "]", "more than 100,000 values"),
+        (f"? {'k' * 40_000}\n: [{'1,' * 20_000}]", "or keys that are too long"),
     ],
 )
 def test_surprises_are_refused_on_their_line(text, words):
@@ -151,7 +146,7 @@ def test_files_that_cannot_be_read(tmp_path):
     (tmp_path / "quick.yaml").write_text("a: {}")
     (tmp_path / "list.yaml").write_text("- a\n")
     (tmp_path / "latin.yaml").write_bytes(b"a: \xe9\n")
-    (tmp_path / "large.yaml").write_text("a: " + "x" * MAX_BYTES)
+    (tmp_path / "large.yaml").write_text("a: " + "x" * reading.MAX_BYTES)
     for name, words in {
         "quik.yaml": "did you mean",
         "none/x.yaml": "there is no directory",
@@ -161,9 +156,9 @@ def test_files_that_cannot_be_read(tmp_path):
         ".": "directory",
     }.items():
         with pytest.raises(ConfigError, match=words):
-            load_file(tmp_path / name)
+            reading.load_file(tmp_path / name)
     with pytest.raises(ConfigError, match="download"):
-        load_file("s3://bucket/x.yaml")
+        reading.load_file("s3://bucket/x.yaml")
 
 
 PLAIN = st.recursive(
@@ -187,20 +182,20 @@ PLAIN = st.recursive(
 @example("1:30")
 def test_what_a_dry_run_prints_is_read_back(value):
     """By this reader and by PyYAML's own: neither takes text for a number."""
-    text = dump_text({"key": value})
-    assert load_text(text, "x.yaml")[0] == {"key": value}
+    text = reading.dump_text({"key": value})
+    assert reading.load_text(text, "x.yaml")[0] == {"key": value}
     assert yaml.safe_load(text) == {"key": value}
 
 
 @given(st.text(max_size=200))
 def test_any_text_gives_a_value_or_a_config_error(text):
     with contextlib.suppress(ConfigError):
-        load_text(text, "x.yaml")
+        reading.load_text(text, "x.yaml")
 
 
 def test_an_override_finds_keys_that_have_dots():
-    experiments, source = load_text("a: {stop: {env.distance.points: 1, b.c: {points: 2}}}", "x")
+    experiments, source = reading.load_text("a: {stop: {env.distance.points: 1, b.c: {points: 2}}}", "x")
     texts = ["stop.env.distance.points=3", "stop.b.c.points=4", "stop.b.c.by=env_steps", "stop.b.d.points=5"]
-    stop = apply_overrides(experiments, source, texts)["a"]["stop"]
+    stop = reading.apply_overrides(experiments, source, texts)["a"]["stop"]
     assert stop == {"env.distance.points": 3, "b.c": {"points": 4, "by": "env_steps"}, "b": {"d": {"points": 5}}}
     assert source.locate("a.stop.b.c.points") == "--set stop.b.c.points=4"

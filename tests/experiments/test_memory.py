@@ -41,15 +41,8 @@ from rllib_lmgame.policies.model.heads import ActionValues
 def test_parameters_are_those_of_the_model():
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
-    config = Qwen2Config(
-        vocab_size=300,
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        intermediate_size=64,
-        tie_word_embeddings=True,
-    )
+    sizes = {"vocab_size": 300, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+    config = Qwen2Config(**sizes, num_key_value_heads=2, intermediate_size=64, tie_word_embeddings=True)
     shape = model_shape(config)
     assert shape.parameters == sum(p.numel() for p in Qwen2ForCausalLM(config).parameters())
     assert (shape.layers, shape.hidden_size, shape.kv_size, shape.vocab_size) == (2, 32, 16, 300)
@@ -275,7 +268,7 @@ def test_all_that_shares_a_gpu_is_counted(planned, several):
     config = planned.configs[0].copy(copy_frozen=False)
     config.num_gpus_per_learner = 0.6
     config.inference(num_gpus_per_engine=0.4, gpu_memory_utilization=0.25)
-    ((alone, _),) = cards_of(config, footprint(config))
+    ((alone, *_),) = cards_of(config, footprint(config))
     least = re.compile(r"a learner and (an engine|2 engines): learner ([\d.]+) GiB, .* at least ([\d.]+) GiB;")
     _, learner, one = least.search(alone).groups()
     config.inference(num_gpus_per_engine=0.2, gpu_memory_utilization=0.25)
@@ -284,7 +277,7 @@ def test_all_that_shares_a_gpu_is_counted(planned, several):
     else:
         config.players(["player", "other"])
     taken = footprint(config)
-    ((together, _),) = cards_of(config, taken)
+    ((together, *_),) = cards_of(config, taken)
     engines, learners, both = least.search(together).groups()
     states = sum(taken.processes[0].parts[part] for part in ("weights", "optimizer")) / 1024
     more = states if several == "policies" else 0.0
@@ -313,8 +306,7 @@ def test_a_run_that_cannot_fit_is_refused(planned):
 )
 def test_a_configuration_that_lacks_a_number_is_no_error(planned, tmp_path, model_type, sizes, kv_size):
     AutoConfig.for_model(model_type, num_hidden_layers=2, **sizes).save_pretrained(tmp_path)
-    config = planned.configs[0].copy(copy_frozen=False).language_model(model=str(tmp_path))
-    shape = shape_of(config, "player")
+    shape = shape_of(planned.configs[0].copy(copy_frozen=False).language_model(model=str(tmp_path)), "player")
     assert (shape and shape.kv_size) == kv_size
     assert shape is None or (shape.layers == 2 and shape.layer.values > 0)
 
@@ -338,8 +330,8 @@ def test_the_dry_run_warns_of_experts_and_long_rows(kind, engine, says, planned,
     AutoConfig.for_model(kind, vocab_size=64, num_key_value_heads=2, **sizes, **experts).save_pretrained(tmp_path)
     config = planned.configs[0].copy(copy_frozen=False).language_model(model=str(tmp_path), context_length=40_000)
     config.inference(engine=engine, num_gpus_per_engine=0)
-    long, *others = limits(config, "player", shape_of(config, "player"))
-    assert "40,000" in long and len(others) == bool(says) and all(says in other for other in others)
+    long, *others = limits(config)
+    assert "up to 40,000 tokens; config.tr" in long and len(others) == bool(says) and all(says in x for x in others)
 
 
 def test_the_dry_run_says_what_is_taken_and_evaluated(planned):
@@ -443,12 +435,8 @@ def test_trials_at_once(planned):
         return trials_at_once(dataclasses.replace(planned, spec=spec, num_trials=trials), {"CPU": cpus})
 
     asked = request_of(planned).required_resources["CPU"]
-    assert [count(*case) for case in ((1, None, 64), (8, 3, 64), (8, None, 2 * asked + 1), (8, None, 1))] == [
-        1,
-        3,
-        2,
-        1,
-    ]
+    cases = ((1, None, 64), (8, 3, 64), (8, None, 2 * asked + 1), (8, None, 1))
+    assert [count(*case) for case in cases] == [1, 3, 2, 1]
 
 
 @pytest.mark.parametrize(
@@ -482,6 +470,18 @@ def test_what_fits_nowhere_is_refused_before_anything_starts(changes, message):
         check_fits(check_experiments(specs))
 
 
+@pytest.mark.parametrize(("most", "least", "here"), [(8192, 48, 45), ("auto", 16, 15), (1024, 24, 20), (0, 48, 45)])
+def test_a_run_is_refused_where_a_card_of_this_machine_is_too_small(most, least, here):
+    """An L40 of 48 GB has 45, and there are cards of 20. Where nothing must repeat, ``auto`` may be few tokens."""
+    on_gpu = {"num_gpus_per_engine": 0.4, "gpu_memory_utilization": 0.3, "dtype": "bfloat16"}
+    config = EXPERIMENT["config"] | {"inference": on_gpu, "num_learners": 1, "num_gpus_per_learner": 0.6}
+    config |= {"training": {"max_tokens_per_microbatch": most or "auto"}, "text_rollouts": {"deterministic": not most}}
+    checked = check_experiments(make_specs({"big": EXPERIMENT | {"config": config}}, Source("here")))
+    check_fits(checked, here)
+    with pytest.raises(ConfigError, match=rf"that fits has {least} GB, and the largest here has \d+; lower config"):
+        check_fits(checked, 0.6 * least)
+
+
 @pytest.mark.parametrize("nothing", [{"inference": {"num_cpus_per_engine": 0}}, {"num_cpus_per_env_runner": 0}])
 def test_processes_that_ask_for_nothing_are_refused(nothing):
     config = EXPERIMENT["config"] | {"num_env_runners": 1} | nothing
@@ -512,9 +512,9 @@ def test_a_learner_that_leaves_the_card_meets_engines_in_a_push_alone(planned):
     config.num_gpus_per_learner, config.num_learners = 0.6, 1
     config.inference(engine="vllm", num_gpus_per_engine=0.4, gpu_memory_utilization=0.85, sleep_during_update=True)
     config.deepspeed(bf16={"enabled": True}, zero_optimization={"stage": 2, "offload_optimizer": {"device": "cpu"}})
-    (text, stays), before = cards_of(config, footprint(config))[0], footprint(config)
+    (text, stays, _), before = cards_of(config, footprint(config))[0], footprint(config)
     config.training(offload_during_rollout=True)
-    (asleep, leaves), after = cards_of(config, footprint(config))[0], footprint(config)
+    (asleep, leaves, _), after = cards_of(config, footprint(config))[0], footprint(config)
     assert (stays, leaves) == (None, 80), text
     assert float(asleep.split("in all at least ")[1].split()[0]) <= 80, asleep
     learner, engine = after.processes[:2]

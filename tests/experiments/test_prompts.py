@@ -126,6 +126,15 @@ def test_slow_games_are_not_played_for_a_tiny_models_tokenizer(monkeypatch: pyte
     assert not played
 
 
+def test_a_game_of_others_that_never_begins_is_refused_for_a_tiny_model_too(monkeypatch) -> None:
+    text = GAME.replace("lmgame/FrozenLake-v0", "tests.envs.author_games:Hanging")
+    error = refusal(text, "config.env_config={where: reset(), how: system exit}")
+    assert error.path == "config.env" and "SystemExit" in error.message
+    fails, of = iter("four"), "tests.envs.author_games.Hanging.misbehave"  # Some of its levels do not begin.
+    monkeypatch.setattr(of, lambda game, where: where == "reset()" and next(fails, "") and 1 / 0)
+    check_prompts([check(text)])
+
+
 def test_there_is_a_limit_to_the_time_of_all_games_together(monkeypatch: pytest.MonkeyPatch) -> None:
     from rllib_lmgame.experiments.checks import prompts
 

@@ -45,8 +45,7 @@ def test_a_rerun_has_a_directory_of_its_own_and_resume_takes_the_last(tmp_path) 
 
 
 def test_a_run_that_is_still_going_is_left_to_its_lock(tmp_path) -> None:
-    directory = ran(tmp_path, "a")
-    with (directory / LOCK_FILE).open("a+") as file:
+    with (ran(tmp_path, "a") / LOCK_FILE).open("a+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         assert placed(tmp_path, "a")[0].name == "a"
     assert placed(tmp_path, "a")[0].name == "a-2"

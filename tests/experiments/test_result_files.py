@@ -24,8 +24,7 @@ def test_only_whole_lines_up_to_the_checkpoint_stay(tmp_path_factory, iterations
     path = tmp_path_factory.mktemp("results") / "result.json"
     path.write_text("".join(map(line, range(1, iterations + 1))) + line(iterations + 1)[:torn])
     cut(path, last)
-    kept = iterations if last is None else min(last, iterations)
-    assert path.read_text() == "".join(map(line, range(1, kept + 1)))
+    assert path.read_text() == "".join(map(line, range(1, (iterations if last is None else min(last, iterations)) + 1)))
 
 
 @pytest.mark.parametrize(
@@ -85,8 +84,7 @@ def test_iterations_played_again_stand_once(trial, tmp_path):
     results = tmp_path / "results" / "trial"
 
     def iterations() -> list[int]:
-        lines = (results / "result.json").read_text().splitlines()
-        return [json.loads(each)["training_iteration"] for each in lines]
+        return [json.loads(each)["training_iteration"] for each in (results / "result.json").read_text().splitlines()]
 
     logger = ResultFile()
     logger.log_trial_start(trial)

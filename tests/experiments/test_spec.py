@@ -49,9 +49,10 @@ def test_wrong_settings_are_named_with_their_line(line, key, words):
 
 def test_a_section_at_the_top_of_a_file_is_told_where_its_keys_belong():
     error = error_of("language_model:\n  lora: {r: 16}\n")
-    assert (error.path, error.source) == ("lora", "x.yaml:2")
-    assert "did you mean 'config.language_model.lora'" in error.message
+    assert str(error).startswith("x.yaml:2: lora: unknown key; did you mean 'config.language_model.lora'")
     assert "did you mean 'config.env_config'" in error_of(BASE + "  env_config: {max_turns: 3}\n").message
+    error = str(error_of("a: {run: LMGamePPO, config: {num_workers: 2, report: {}}}"))
+    assert "set num_env_runners" in error and "put it next to `config:`" in error
 
 
 def test_nested_stop_criteria_are_joined():
@@ -71,6 +72,14 @@ def test_nested_stop_criteria_are_joined():
 )
 def test_what_is_missing_or_stands_twice_is_told(text, words):
     assert words in error_of(text).message
+
+
+@pytest.mark.parametrize("run", ["", "run: Nope", "run: 3", "run: PPOO"])
+def test_other_wrong_keys_are_named_beside_an_algorithm_that_there_is_not(run):
+    error = error_of(f"a:\n  stpo: {{}}\n  {run}\n  config: {{lrr: 1, agentevol: {{}}}}\nb:\n  name: x\nc: 3")
+    ours = ["config.lrr"] * ("PPOO" not in run)  # RLlib's have other keys.
+    assert [each.path for each in error.each] == ["stpo", "run", *ours, "name", "run", "c"]
+    assert "n_step" not in str(error_of(f"a:\n  env: CartPole-v1\n  stpo: 1\n  {run}\n  config: {{n_step: 3}}"))
 
 
 @pytest.mark.parametrize("name", ["a/b", "''", "..", "n" * 201, "é" * 101, '"a\\0b"', '"a\\e[31mb"', '"a\\nb"'])

@@ -47,8 +47,7 @@ def qwen2(seed: int) -> Any:
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
     torch.manual_seed(seed)
-    config = Qwen2Config(**SIZES, intermediate_size=96, tie_word_embeddings=True)
-    model = Qwen2ForCausalLM(config).eval()
+    model = Qwen2ForCausalLM(Qwen2Config(**SIZES, intermediate_size=96, tie_word_embeddings=True)).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.15)

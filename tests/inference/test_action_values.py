@@ -115,8 +115,7 @@ def test_pushed_and_saved_values_are_played_by(
     asyncio.run(engine.update_weights(plain, version=2))
     batch = requests(1, SamplingSpec(6, stop_token_ids=(STOP,)), prefix="plain")
     (alone,) = generate_all(engine, batch)
-    ids = alone.response_ids.tolist()
-    gap = np.abs(alone.logprobs - expected(module, batch[0].prompt_ids, ids)).max()
+    gap = np.abs(alone.logprobs - expected(module, batch[0].prompt_ids, alone.response_ids.tolist())).max()
     assert gap > 1e-2, "without values the policy plays alone"
 
 
@@ -128,8 +127,7 @@ def test_vllm_plays_by_values_that_read_the_policys_states(model_dir: str, tmp_p
 
     module, other = module_of(model_dir), module_of(model_dir, "separate")
     module.save_hf(tmp_path / "hf")
-    options = InferenceOptions(kv_cache_memory_mb=32)
-    engine = VLLMEngine(str(tmp_path / "hf"), options, context_length=CONTEXT, seed=0)
+    engine = VLLMEngine(str(tmp_path / "hf"), InferenceOptions(kv_cache_memory_mb=32), context_length=CONTEXT, seed=0)
 
     def pushed(module: LanguageModelRLModule) -> dict[str, Any]:
         return dict(unpack_state(pack_state(module.as_checkpoint(module.hf_state()), 1)))

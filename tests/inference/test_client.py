@@ -218,8 +218,7 @@ def test_a_poll_of_games_that_were_left_behind_takes_no_reply_of_later_ones(
     try:
         asyncio.run(asyncio.wait_for(left_behind(), TIMEOUT_S))
         for number in range(5):
-            replies = asyncio.run(asyncio.wait_for(wave(client, f"later{number}"), TIMEOUT_S))
-            assert errors(replies) == []
+            assert errors(asyncio.run(asyncio.wait_for(wave(client, f"later{number}"), TIMEOUT_S))) == []
         assert asyncio.run_coroutine_threadsafe(actor.stats(), home).result(TIMEOUT_S).running == 0
     finally:
         asyncio.run_coroutine_threadsafe(actor.shutdown(), home).result(TIMEOUT_S)

@@ -71,8 +71,7 @@ def test_logprobs_are_those_of_a_plain_forward(engine: Any, models: Any, name: s
 def test_types_lengths_and_stop_reasons(engine: Any) -> None:
     batch = requests(64, SamplingSpec(9, stop_token_ids=(STOP, 7, 8, 9, 10)), prefix="types")
     generations = generate_all(engine, batch)
-    reasons = {g.stop_reason for g in generations}
-    assert reasons == {StopReason.EOS, StopReason.MAX_TOKENS}
+    assert {g.stop_reason for g in generations} == {StopReason.EOS, StopReason.MAX_TOKENS}
     for request, generation in zip(batch, generations, strict=True):
         ids = generation.response_ids
         assert generation.request_id == request.request_id
@@ -98,7 +97,7 @@ def test_same_seed_same_tokens_whatever_the_batch(engine: Any) -> None:
 
 
 def test_seeded_replies_are_the_same_bit_for_bit(vllm_engine: Any) -> None:
-    """Alone, in a crowd of more prompt tokens than one step takes, and with the prefix cached."""
+    """Alone, in a crowd of more prompt tokens than one step takes, with the prefix cached, and when they are scored."""
 
     def batch(prefix: str) -> list[GenerationRequest]:
         return [
@@ -109,6 +108,8 @@ def test_seeded_replies_are_the_same_bit_for_bit(vllm_engine: Any) -> None:
     alone = [generate_all(vllm_engine, [request])[0] for request in batch("alone")[:12]]
     asyncio.run(vllm_engine.call("reset_prefix_cache"))
     crowds = [generate_all(vllm_engine, batch(prefix)) for prefix in ("crowd", "cached")]
+    asked = zip(batch("scored"), crowds[0], strict=True)
+    crowds.append(generate_all(vllm_engine, [replace(r, scored=tuple(g.response_ids.tolist())) for r, g in asked]))
     for one, *others in zip(alone, *crowds, strict=False):
         for other in others:
             np.testing.assert_array_equal(one.response_ids, other.response_ids)

@@ -10,20 +10,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rllib_lmgame.inference import protocol
 from rllib_lmgame.inference.options import InferenceOptions
-from rllib_lmgame.inference.protocol import (
-    ChoiceCursor,
-    EngineDeadError,
-    Generation,
-    GenerationRequest,
-    SamplingSpec,
-    StopReason,
-    WeightUpdateError,
-    decode_generations,
-    decode_requests,
-    encode_generations,
-    encode_requests,
-)
 from rllib_lmgame.inference.serving.actor import EngineSpec
 from rllib_lmgame.inference.serving.group import EngineGroup
 from rllib_lmgame.inference.weights import (
@@ -37,7 +25,7 @@ from rllib_lmgame.inference.weights import (
 
 TOKENS = st.integers(0, 2**31 - 1)
 SPECS = st.builds(
-    SamplingSpec,
+    protocol.SamplingSpec,
     max_tokens=st.integers(1, 99),
     temperature=st.sampled_from([0.0, 0.7, 1.0]),
     top_p=st.sampled_from([0.9, 1.0]),
@@ -52,18 +40,18 @@ CHOICES = st.one_of(
 )
 SCORED = st.one_of(st.none(), st.lists(TOKENS, max_size=4).map(tuple))
 REQUESTS = st.builds(
-    GenerationRequest, st.text(max_size=8), st.lists(st.integers(-5, 2**40), max_size=20), SPECS, CHOICES, SCORED
+    protocol.GenerationRequest, st.text(), st.lists(st.integers(-5, 2**40), max_size=20), SPECS, CHOICES, SCORED
 )
 
 
 @given(st.lists(REQUESTS, max_size=8))
-def test_requests_survive_the_wire(requests: list[GenerationRequest]) -> None:
-    assert decode_requests(encode_requests(requests)) == requests
+def test_requests_survive_the_wire(requests: list[protocol.GenerationRequest]) -> None:
+    assert protocol.decode_requests(protocol.encode_requests(requests)) == requests
 
 
 REPLIES = st.tuples(
     st.lists(TOKENS, max_size=9),
-    st.sampled_from(StopReason),
+    st.sampled_from(protocol.StopReason),
     st.integers(-1, 99),
     st.one_of(st.none(), st.text()),
     st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=2).map(tuple),
@@ -75,8 +63,8 @@ def test_generations_survive_the_wire(replies: list) -> None:
     sent = []
     for i, (ids, *told, later) in enumerate(replies):
         columns = np.array(ids, np.int32), -np.arange(len(ids), dtype=np.float32)
-        sent.append(Generation(f"r{i}", *columns, *told, later_versions=later))
-    received = decode_generations(encode_generations(sent))
+        sent.append(protocol.Generation(f"r{i}", *columns, *told, later_versions=later))
+    received = protocol.decode_generations(protocol.encode_generations(sent))
     for a, b in zip(sent, received, strict=True):
         told = [(g.request_id, g.stop_reason, g.policy_version, g.error, g.later_versions) for g in (a, b)]
         assert told[0] == told[1]
@@ -109,7 +97,7 @@ def test_engines_that_loaded_other_weights_than_were_sent_are_named(monkeypatch:
         "rllib_lmgame.inference.weights.gather", lambda calls, *rest: (dict.fromkeys(calls, "sent"), [])
     )
     assert push_shared({"a": engine}, SharedBundle(None, "sent"), 1, 1.0) == []
-    with pytest.raises(WeightUpdateError, match=r"^a loaded other weights than were sent"):
+    with pytest.raises(protocol.WeightUpdateError, match=r"^a loaded other weights than were sent"):
         push_shared({"a": engine}, SharedBundle(None, "other"), 1, 1.0)
 
 
@@ -148,7 +136,7 @@ def test_weights_that_do_not_fit_or_are_not_finite_are_refused(known: bool) -> N
     st.lists(st.integers(0, 3), max_size=6),
 )
 def test_the_cursor_allows_what_continues_a_choice(choices: list[tuple[int, ...]], reply: list[int]) -> None:
-    cursor = ChoiceCursor(choices)
+    cursor = protocol.ChoiceCursor(choices)
     for end in range(len(reply) + 1):
         prefix = tuple(reply[:end])
         expected = {c[end] for c in choices if len(c) > end and c[:end] == prefix}
@@ -165,7 +153,7 @@ def test_an_engine_that_dies_again_and_again_ends_the_run(every: int, ends: int 
     for version in range(1, 61):
         group.restart_dead()
         if version == ends:
-            with pytest.raises(EngineDeadError, match=r"e-0 died .* 10 of the last 20 .* why: 9\.err"):
+            with pytest.raises(protocol.EngineDeadError, match=r"e-0 died .* 10 of the last 20 .* why: 9\.err"):
                 group.note_device_push(version)
             return
         group.note_device_push(version)

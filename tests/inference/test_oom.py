@@ -43,6 +43,9 @@ def test_other_texts_are_left_alone():
     assert oom_line("KeyError: third square") is None
     unknown = oom_line("2 worker(s) were killed due to the node running low on memory.")
     assert unknown is not None and "lower" in unknown
+    card = "CUDA out of memory. Tried to allocate 2 GiB. GPU 0 has a total capacity of 79 GiB of which 1.31 GiB is free"
+    told = f"E: {card}. Including non-PyTorch memory, this process has 77 GiB in use. (...) try PYTORCH_ALLOC_CONF=\n"
+    assert str(oom_line(told)).startswith(f"{card}; lower config.training.max_tokens_per_microbatch, ")
 
 
 def test_the_cause_of_a_trial_is_that_of_its_last_failure(tmp_path):

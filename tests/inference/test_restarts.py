@@ -110,7 +110,7 @@ def test_a_signal_ends_the_wait_for_an_engine_that_does_not_come_back(
 
     monkeypatch.setattr(interruption, "GRACE_S", 0.5)
     monkeypatch.setattr(interruption, "LOOK_EVERY_S", 0.0)
-    monkeypatch.setattr(interruption, "_key", lambda: b"of this test")
+    monkeypatch.setattr(interruption, "_NAMESPACE", b"of this test")
     group = make_group()
     (tmp_path / "broken").touch()
     kill(group, group.names[0])

@@ -126,8 +126,7 @@ def marked(episodes: list[Any], seed: int = 0) -> list[Any]:
     rng, made = np.random.default_rng(seed), []
     first, last = (np.random.default_rng(9 + i).integers(0, 64, 36).astype(np.int32) for i in range(2))
     for episode in episodes:
-        part = episode.agent_episodes["player"]
-        trajectory = trajectory_of(part)
+        trajectory = trajectory_of(episode.agent_episodes["player"])
         for number, turn in enumerate(trajectory.turns):
             turn.prompt_ids = {0: first, 3: last}.get(number, turn.prompt_ids)
             turn.observed = rng.random(len(turn.prompt_ids)) < (0.6 if number else 0.0)

@@ -99,8 +99,7 @@ def test_two_turn_success_gives_the_first_token_its_share(window: bool) -> None:
     batch = TokenBatch.from_trajectories([trajectory], max_row_tokens=64)
     assert batch.num_rows == (2 if window else 1)
     inputs = replace(advantage_inputs(batch, gamma=1.0, lam=LAM, ranks=ProcessGroup()), values=np.zeros(5))
-    advantages = token_gae(inputs)
-    np.testing.assert_allclose(advantages, [LAM**4, LAM**3, LAM**2, LAM, 1.0], rtol=1e-6)
+    np.testing.assert_allclose(token_gae(inputs), [LAM**4, LAM**3, LAM**2, LAM, 1.0], rtol=1e-6)
     np.testing.assert_allclose(monte_carlo_returns(inputs), np.ones(5))
 
 
@@ -139,8 +138,7 @@ def normalized(values: np.ndarray, mode: str, roles: np.ndarray, **how: float) -
 def test_where_all_returns_are_equal_the_critics_error_is_not_blown_up(mode: str) -> None:
     """Sixty-four won games and a value function that is off by 1e-4; a batch that differs is scaled as before."""
     noise = np.random.default_rng(0).normal(0.0, 1e-4, 64)
-    result = normalized(1.0 - (1.0 + noise), mode, np.arange(64) % 2, floor=0.01)
-    assert 0.0 < np.abs(result).max() < 0.05
+    assert 0.0 < np.abs(normalized(1.0 - (1.0 + noise), mode, np.arange(64) % 2, floor=0.01)).max() < 0.05
     np.testing.assert_array_equal(normalized(ADVANTAGES, mode, ROLES, floor=0.01), normalized(ADVANTAGES, mode, ROLES))
 
 

@@ -170,8 +170,7 @@ def test_rows_that_share_more_than_a_pass_go_one_by_one(
         module = make_module(directory)
     assert module.layout is Layout.ALONE
     for row, logprobs in zip(rows, expected(directory, rows)[0], strict=True):
-        found = module.forward_train(batch_of([row]))["logprobs"]
-        torch.testing.assert_close(found, logprobs, atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(module.forward_train(batch_of([row]))["logprobs"], logprobs, atol=1e-4, rtol=1e-4)
     with pytest.raises(ValueError, match="takes one row a pass, not 3"):
         module.forward_train(batch_of(rows))
 

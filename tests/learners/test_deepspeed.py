@@ -183,20 +183,19 @@ def test_two_learners_measure_the_loss_that_one_does(
             learner.update(training_data=data, objective=objective)
 
 
-def fill_the_disk_of_the_second(learner: Any) -> None:
-    from rllib_lmgame.learners.engines import shards
-
-    def no_space(*args: Any, **kwargs: Any) -> None:
-        raise OSError(28, "No space left on device")
-
-    if learner.ranks.rank == 1:
-        shards.save_file = no_space
-
-
 @pytest.mark.slow
 def test_a_full_disk_of_one_learner_leaves_no_other_waiting(
     make_group: Any, make_episodes: Any, tmp_path: Path
 ) -> None:
+    def fill_the_disk_of_the_second(learner: Any) -> None:  # Here, since learners cannot import this file.
+        from rllib_lmgame.learners.engines import shards
+
+        def no_space(*args: Any, **kwargs: Any) -> None:
+            raise OSError(28, "No space left on device")
+
+        if learner.ranks.rank == 1:
+            shards.save_file = no_space
+
     group = make_group(num_learners=2, deepspeed=zero(2))
     train(group, make_episodes, 0, 1)
     directory = str(tmp_path / "shards")

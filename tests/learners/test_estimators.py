@@ -197,8 +197,7 @@ def rae(play: Play, played: list[Play]) -> list[float]:
 
 
 def gae(play: Play, played: list[Play]) -> list[float]:
-    one_token_turns = replace(play, turns=[[token] for token in play.tokens])
-    return turn_gae(one_token_turns, played)
+    return turn_gae(replace(play, turns=[[token] for token in play.tokens]), played)
 
 
 Definition = Callable[[Play, list[Play]], list[float]]

@@ -55,8 +55,7 @@ def test_what_training_does_not_need_makes_no_checkpoint_fail(
     source: Path, tmp_path: Path, file: str, entries: dict[str, Any]
 ) -> None:
     edit(source / file, **entries)
-    module = module_of(source)
-    module.save_hf(tmp_path / "hf")
+    module_of(source).save_hf(tmp_path / "hf")
     exported = json.loads((tmp_path / "hf" / "generation_config.json").read_text())
     if file == "generation_config.json":
         assert entries.items() <= exported.items()
@@ -126,8 +125,7 @@ def test_a_card_names_what_was_trained_and_its_licence(model: str, wanted: dict[
     """Of a directory, as a checkpoint's, what its own card says; nothing there can add lines."""
     own = "---\nbase_model: a/base\nlicense: mit\nlicense_name: 'x\n\n  y: z'\n---\n# A model\n"
     (tmp_path / "README.md").write_text(own)
-    card = model_card(LanguageModelOptions(model=model.format(tmp=tmp_path)), Played([GAME]))
-    assert front_matter(card) == wanted
+    assert front_matter(model_card(LanguageModelOptions(model=model.format(tmp=tmp_path)), Played([GAME]))) == wanted
 
 
 def test_a_card_names_no_template_of_this_machine() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from learning import same, update, weights, zero
+from torch.testing._internal.two_tensor import TwoTensor
 
 from rllib_lmgame.learners.engines.host_states import tensors_in
 from rllib_lmgame.policies.model import network
@@ -49,5 +50,12 @@ def test_updates_go_on_as_if_states_had_stayed(
             assert all(torch.equal(a, b) for a, b in zip(held(learner), before, strict=True))
         return weights(learner)
 
+    monkeypatch.setattr("rllib_lmgame.policies.model.adapters._FROZEN", {})  # Nor what another test has mapped.
     monkeypatch.setattr(network, "load_language_model", loaded)
     assert same(trained(moves=2), trained(moves=0))
+
+
+def test_moments_of_several_tensors_leave_with_all_of_them() -> None:
+    """As the 8-bit ones of torchao: the tensor around them has no memory of its own."""
+    inner = [torch.zeros(4), torch.ones(4)]
+    assert [*map(id, tensors_in({"exp_avg": TwoTensor(*inner)}))] == [*map(id, inner)]

@@ -174,8 +174,7 @@ def test_steps_with_gradients_that_are_not_finite_are_skipped_and_counted(
     learner, clean = make_learner(), make_learner()
     poison(learner, {0}, value)
     before = weights(learner)
-    first = update(learner, make_episodes(6))
-    assert first["nan_steps"] == 1
+    assert update(learner, make_episodes(6))["nan_steps"] == 1
     assert difference(weights(learner), before) == 0.0
     assert update(learner, make_episodes(6))["nan_steps"] == 0
     update(clean, make_episodes(6))
@@ -273,6 +272,11 @@ def test_compiled_layers_learn_what_plain_ones_do(options: Any, make_learner: An
     assert same(weights(restored(plain, compiled, tmp_path)), weights(compiled))
 
 
+def test_the_first_push_and_every_sixteenth_after_it_is_checked(make_learner: Any) -> None:
+    learner = make_learner()
+    assert [n for n in range(34) if learner.pack_weights("player", n).checksum] == [0, 16, 32]
+
+
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
 def test_a_checkpoint_brings_moments_and_no_options(optimizer: str, make_learner: Any, tmp_path: Path) -> None:
     """So that what a file or PBT changes holds, as it does with DeepSpeed."""
@@ -290,8 +294,10 @@ def test_a_checkpoint_brings_moments_and_no_options(optimizer: str, make_learner
 def test_an_optimizer_may_be_a_class_of_others(make_learner: Any, make_episodes: Any) -> None:
     """That of bitsandbytes has this form."""
     learner = make_learner(lr=1e-2, training={"optimizer": "torch.optim:NAdam"})
-    before = weights(learner)
+    before, groups = weights(learner), learner.get_optimizer("player").param_groups
+    groups[0]["lr"] = torch.tensor(0.0)  # As torchao's has it.
     assert update(learner, make_episodes(4))["nan_steps"] == 0
+    assert torch.equal(groups[0]["lr"], torch.tensor(1e-2))
     assert type(learner.get_optimizer("player")).__mro__[2] is torch.optim.NAdam and not same(before, weights(learner))
 
 

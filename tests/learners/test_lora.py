@@ -182,8 +182,7 @@ def test_a_reference_is_the_policy_as_ppo_began(make_lora: Any, make_episodes: A
     update(learner, make_episodes(6), objective=SupervisedObjective(num_minibatches=2, lr=1e-2))
     learner.begin_rl()
     begun = {n: t.clone() for n, t in learner.module["player"].adapters.state().items()}
-    first = update(learner, make_episodes(6, seed=1))
-    assert first["mean_kl_loss"] == pytest.approx(0.0, abs=1e-6)
+    assert update(learner, make_episodes(6, seed=1))["mean_kl_loss"] == pytest.approx(0.0, abs=1e-6)
     assert update(learner, make_episodes(6, seed=2))["mean_kl_loss"] > 1e-6
     assert learner.reference("player").module is learner.module["player"]
     with learner.references["player"].tensors() as tensors:

@@ -248,8 +248,7 @@ def test_inference_only_module_holds_no_weights(qwen_dir: str) -> None:
 
 def test_bfloat16_weights_give_float32_outputs(make_module: Any) -> None:
     module = make_module(dtype="bfloat16")
-    out = module.forward_train(make_batch())
-    assert {tensor.dtype for tensor in out.values()} == {torch.float32}
+    assert {tensor.dtype for tensor in module.forward_train(make_batch()).values()} == {torch.float32}
     assert next(module.parameters()).dtype == torch.bfloat16
     assert all(array.dtype == np.float32 for name, array in module.get_state().items() if name != "version")
 

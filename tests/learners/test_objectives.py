@@ -91,8 +91,7 @@ def test_several_learners_prepare_what_one_would(
     """The last of three has no rows at all; one learner lacks a role. What they remember is the same."""
     episodes = make_episodes(8)
     for i, episode in enumerate(episodes):
-        part = episode.agent_episodes["player"]
-        about = part.custom_data["lmgame"]
+        about = episode.agent_episodes["player"].custom_data["lmgame"]
         about.group, about.role, about.game = f"g{i % 3}", ("white", "black")[i % 3 == 0], f"game{i % 3 % 2}"
     settings = settings_of(advantage_estimator=estimator, normalize_advantages=mode)
     objectives = [PPOObjective() for _ in range(learners + 1)]

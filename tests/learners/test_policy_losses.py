@@ -167,8 +167,7 @@ def test_where_nothing_has_moved_every_policy_loss_has_the_vanilla_gradient(name
 
 @pytest.mark.parametrize("name", POLICY_LOSSES)
 def test_a_learner_without_tokens_has_a_loss_and_the_same_sums(name: str) -> None:
-    terms = terms_of(made_up([], 0))
-    loss, stats = loss_of(name)(terms)
+    loss, stats = loss_of(name)(terms_of(made_up([], 0)))
     loss.sum().backward()
     assert loss.shape == (0,) and stats.keys() == loss_of(name)(terms_of(made_up([2], 0)))[1].keys()
 
@@ -189,8 +188,7 @@ def test_what_is_clipped_is_counted_and_nothing_overflows(name: str) -> None:
 
 
 def halved(terms: PolicyTerms) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-    loss = -0.5 * terms.advantages * terms.logprobs
-    return loss, {}
+    return -0.5 * terms.advantages * terms.logprobs, {}
 
 
 class Scaled(PolicyLoss):

@@ -6,23 +6,12 @@ import math
 from itertools import pairwise
 from typing import Any
 
+import learning
 import numpy as np
 import pytest
 import torch
 from episode_parts import rows_in_batch
 from learner_weights import hf_state, set_adam_eps
-from learning import (
-    ThreadGroup,
-    difference,
-    gradients_of,
-    row_logprobs,
-    same,
-    step_gradients,
-    together,
-    update,
-    weights,
-    zero,
-)
 
 from rllib_lmgame.base.group import build
 from rllib_lmgame.base.registry import PREFERENCE_LOSSES
@@ -56,8 +45,7 @@ def as_pairs(episodes: list[Any]) -> list[Any]:
 
 
 def objective_of(case: str, **more: Any) -> PreferenceObjective:
-    options = PREFERENCE_LOSSES.read(CASES[case])
-    return PreferenceObjective(options, BETA, SFT, **more)
+    return PreferenceObjective(PREFERENCE_LOSSES.read(CASES[case]), BETA, SFT, **more)
 
 
 def log_sigmoid(x: Any) -> Any:
@@ -118,20 +106,20 @@ def test_loss_and_gradient_are_the_formula_written_out(
     for episode in episodes:
         rows = rows_in_batch(batch_of([episode]))
         chosen = sum(float(row.rewards.sum()) for row in rows) > 0
-        policy = sum(row_logprobs(module, row).sum() for row in rows)
+        policy = sum(learning.row_logprobs(module, row).sum() for row in rows)
         with torch.no_grad():
-            ref = float(sum(row_logprobs(reference, row).sum() for row in rows))
+            ref = float(sum(learning.row_logprobs(reference, row).sum() for row in rows))
         sides.append((chosen, policy, ref, sum(int(row.loss_mask.sum()) for row in rows)))
     expected = written_out(case, sides)
     expected.backward()
-    gradients = gradients_of(module)
+    gradients = learning.gradients_of(module)
     module.zero_grad()
-    found = step_gradients(learner)
-    metrics = update(learner, WholeEpisodes(episodes=episodes), objective=objective_of(case))
+    found = learning.step_gradients(learner)
+    metrics = learning.update(learner, WholeEpisodes(episodes=episodes), objective=objective_of(case))
     assert metrics["policy_loss"] == pytest.approx(float(expected.detach()), rel=1e-5)
     assert found.keys() == gradients.keys()
     largest = max(float(each.abs().max()) for each in gradients.values())
-    assert largest > 1e-3 and difference(found, gradients) < 2e-5 * largest
+    assert largest > 1e-3 and learning.difference(found, gradients) < 2e-5 * largest
     if case in ("sigmoid", "ipo", "simpo"):
         pairs = [(a, b) if a[0] else (b, a) for a, b in zip(sides[::2], sides[1::2], strict=True)]
         gains = [
@@ -153,9 +141,11 @@ def test_a_gradient_is_that_of_the_weights_of_its_own_step(moved_learner: Any, m
         learner.config.run = learner.config.run.with_values({"num_epochs": 2})
         learner._settings.clear()
         set_adam_eps(learner, 1e-3)
-        metrics = update(learner, WholeEpisodes(episodes=as_pairs(make_episodes(12))), objective=objective_of("ipo"))
+        metrics = learning.update(
+            learner, WholeEpisodes(episodes=as_pairs(make_episodes(12))), objective=objective_of("ipo")
+        )
         assert metrics["num_steps"] == 4
-    assert difference(weights(small), weights(whole)) < 1e-6
+    assert learning.difference(learning.weights(small), learning.weights(whole)) < 1e-6
 
 
 def test_the_reference_is_asked_once(moved_learner: Any, make_episodes: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,17 +157,17 @@ def test_the_reference_is_asked_once(moved_learner: Any, make_episodes: Any, mon
     data = WholeEpisodes(episodes=as_pairs(make_episodes(8)))
     learner.config.run = learner.config.run.with_values({"num_epochs": 3})
     learner._settings.clear()
-    numbers = [update(learner, data, objective=objective_of("sigmoid"))]
+    numbers = [learning.update(learner, data, objective=objective_of("sigmoid"))]
     assert len(passes) == 1
     for _ in range(2):
-        numbers.append(update(learner, data, objective=objective_of("sigmoid", of_files=True)))
+        numbers.append(learning.update(learner, data, objective=objective_of("sigmoid", of_files=True)))
     assert len(passes) == 2 and numbers[0]["reward_margin"] < numbers[1]["reward_margin"] < numbers[2]["reward_margin"]
-    update(learner, data, objective=objective_of("simpo"))
+    learning.update(learner, data, objective=objective_of("simpo"))
     assert len(passes) == 2
     learner.begin_rl()
     learner.config.run = learner.config.run.with_values({"num_epochs": 1})
     learner._settings.clear()
-    assert abs(update(learner, data, objective=objective_of("sigmoid", of_files=True))["reward_margin"]) < 1e-5
+    assert abs(learning.update(learner, data, objective=objective_of("sigmoid", of_files=True))["reward_margin"]) < 1e-5
     assert learner.references["player"] is not reference
 
 
@@ -209,15 +199,14 @@ def test_several_learners_prepare_what_one_would(learners: int, make_episodes: A
         spans = pairwise(batch.trajectory_offsets)
         return {name: batch.loss_weights[a:b] for name, (a, b) in zip(batch.episodes, spans, strict=True)}
 
-    whole = batch_of(episodes)
-    alone = prepared(objective_of("sigmoid"), whole, ranks=ProcessGroup())
+    alone = prepared(objective_of("sigmoid"), batch_of(episodes), ranks=ProcessGroup())
     shards = [shard.episodes for shard, _ in WholeEpisodes(episodes=episodes, needs_groups=True).shard(2)]
     batches = [batch_of(shard) for shard in shards] + [TokenBatch.empty()] * (learners - 2)
 
-    def run(ranks: ThreadGroup) -> ModuleUpdate:
+    def run(ranks: learning.ThreadGroup) -> ModuleUpdate:
         return prepared(objective_of("sigmoid"), batches[ranks.rank], ranks=ranks)
 
-    found = together(learners, run)
+    found = learning.together(learners, run)
     expected = counts(alone)
     assert expected.keys() == {f"pair-{n}" for n in range(8)}
     for name, each in (counts(found[0]) | counts(found[1])).items():
@@ -236,7 +225,7 @@ def test_two_learners_equal_one(stage: int | None, make_config: Any, make_learne
     from ray.rllib.core.learner.learner_group import LearnerGroup
 
     how = {"critic": False, "training": {"max_tokens_per_microbatch": 64}, "grad_clip": 1.0}
-    config = make_config(num_learners=2, deepspeed=zero(stage), **how)
+    config = make_config(num_learners=2, deepspeed=learning.zero(stage), **how)
     group, alone = LearnerGroup(config=config, module_spec=config.rl_module_spec), make_learner(**how)
     try:
         [r.get() for r in group.foreach_learner(lambda learner: set_adam_eps(learner, 1e-3))]
@@ -246,7 +235,7 @@ def test_two_learners_equal_one(stage: int | None, make_config: Any, make_learne
             for learner in (group, alone):
                 learner.update(training_data=data, objective=objective_of("sigmoid", of_files=True))
         (state,) = [s for r in group.foreach_learner(hf_state) if (s := r.get()) is not None]
-        assert not same(state, hf_state(make_learner(**how)))
-        assert difference(state, hf_state(alone)) < 1e-4
+        assert not learning.same(state, hf_state(make_learner(**how)))
+        assert learning.difference(state, hf_state(alone)) < 1e-4
     finally:
         group.shutdown()

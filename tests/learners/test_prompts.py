@@ -37,8 +37,7 @@ def tree_of_rows(rng: np.random.Generator, count: int = 8, letters: int = 2, lon
     """
     rows: list[Row] = []
     for number in range(count):
-        length = int(rng.integers(2, longest))
-        ids = rng.integers(1, 1 + letters, length).astype(np.int32)
+        ids = rng.integers(1, 1 + letters, int(rng.integers(2, longest))).astype(np.int32)
         if rows and rng.random() < 0.5:  # Continues another one, from anywhere.
             other = rows[int(rng.integers(len(rows)))].input_ids
             ids = np.concatenate([other[: int(rng.integers(1, len(other) + 1))], ids])

@@ -120,8 +120,7 @@ def test_routes_that_are_not_known_are_no_experts() -> None:
     """Of the last state, and of turns without."""
     some = trajectories_of(1, truncated=True)
     some[0].turns[1].routed_experts = None
-    batch = TokenBatch.from_trajectories(some, max_row_tokens=128)
-    (pack,) = batch.microbatches(10_000)
+    (pack,) = TokenBatch.from_trajectories(some, max_row_tokens=128).microbatches(10_000)
     unknown = (pack.routed_experts == 255).all((1, 2))
     assert unknown.sum() == 8 * 5 + 9 + 6
     np.testing.assert_array_equal(pack.routed_experts[~unknown], coded(pack.input_ids[~unknown]))
@@ -213,8 +212,7 @@ def test_the_difference_to_an_engine_in_bfloat16_is_that_of_a_dense_model(
     pair: tuple[str, str], make_module: Any
 ) -> None:
     def make(directory: str) -> Any:
-        options = InferenceOptions(engine="transformers", dtype="bfloat16")
-        return make_engine(EngineSpec("e", directory, options, 128))
+        return make_engine(EngineSpec("e", directory, InferenceOptions(engine="transformers", dtype="bfloat16"), 128))
 
     compare(make, pair, make_module)
 

@@ -126,8 +126,7 @@ def test_a_row_is_an_unbroken_stretch_of_one_context(played: list[Trajectory], l
         start = int(np.flatnonzero(whole == row.input_ids[0])[0])
         np.testing.assert_array_equal(row.input_ids, whole[start : start + len(row)])
         cut += start > 0
-    batch = TokenBatch.from_trajectories(played, max_row_tokens=limit)
-    assert batch.truncated_sequences == cut
+    assert TokenBatch.from_trajectories(played, max_row_tokens=limit).truncated_sequences == cut
 
 
 @given(trajectories(), LIMITS, st.sampled_from([1.0, 0.5]))
@@ -176,8 +175,7 @@ def test_an_overflow_begins_a_window_with_the_tail_of_the_context() -> None:
     rows = rows_of([trajectory], max_row_tokens=8)
     assert [row.input_ids.tolist() for row in rows] == [[1, 2, 3, 4, 5, 6, 7], [5, 6, 7, 8, 9, 10]]
     assert [row.loss_mask.tolist()[-3:] for row in rows] == [[False, True, True], [False, True, True]]
-    batch = TokenBatch.from_trajectories([trajectory], max_row_tokens=8)
-    assert batch.truncated_sequences == 1
+    assert TokenBatch.from_trajectories([trajectory], max_row_tokens=8).truncated_sequences == 1
     trajectory.turns[1] = turn(
         ids(*range(8, 14)), ids(14, 15)
     )  # A last observation longer than half a row stays whole.

@@ -85,8 +85,7 @@ def test_a_gpu_in_sight_is_not_one_to_use(
 @pytest.mark.parametrize(("sampled", "learned"), [(0.0, 1.0), (0, 1.0), (0.5, 0.5), (1.5, 1.5)])
 def test_greedy_sampling_counts_as_temperature_1(sampled: float, learned: float) -> None:
     """Configured or scheduled, and whatever was configured before."""
-    configured = LearnerSettings.of_run(LMGamePPOConfig().inference(temperature=sampled).run)
-    assert configured.temperature == learned
+    assert LearnerSettings.of_run(LMGamePPOConfig().inference(temperature=sampled).run).temperature == learned
     before = LMGamePPOConfig().inference(temperature=0.25).run
     assert LearnerSettings.of_run(before, {"inference.temperature": sampled}).temperature == learned
 

@@ -102,8 +102,7 @@ def test_shards_are_balanced_and_the_episodes_of_a_group_go_to_one_learner(
 def test_a_prompt_of_a_group_counts_once_where_it_is_shared() -> None:
     """Eight games of one prompt of 40 tokens compute 48, as much as four games that are alone."""
     episodes = [simple(41, "large") for _ in range(8)] + [simple(12, f"g{i}") for i in range(4)]
-    data = WholeEpisodes(episodes=episodes, share_prompts=True)
-    shards = [shard for shard, _ in data.shard(2)]
+    shards = [shard for shard, _ in WholeEpisodes(episodes=episodes, share_prompts=True).shard(2)]
     assert [indices(shard, episodes) for shard in shards] == [list(range(8)), [8, 9, 10, 11]]
     assert all(shard.share_prompts for shard in shards)
     shards = [shard for shard, _ in WholeEpisodes(episodes=episodes).shard(2)]

@@ -133,8 +133,7 @@ def test_user_message(chat_of) -> None:
         "Write your reasoning and your reply between tags: <think>your reasoning</think><answer>your reply</answer>. "
         "The reply alone is played.",
     ]
-    bare = chat_of("chatml", turn_suffix="")
-    assert shown(bare, Observation("x", turns_left=3)) == "x"
+    assert shown(chat_of("chatml", turn_suffix=""), Observation("x", turns_left=3)) == "x"
 
 
 def test_system_prompt_of_the_options(chat_of) -> None:
@@ -219,8 +218,7 @@ def test_prefill_begins_every_reply_and_is_not_sampled(chat_of, prefill: str, th
     chat = chat_of("chatml", reply_prefill=prefill, think=think)
     conversation = Conversation(chat, "s")
     for text in ("u", "v"):
-        prompt = conversation.prompt(Observation(text))
-        assert chat.tokenizer.decode(prompt.ids).endswith("assistant\n" + prefill)
+        assert chat.tokenizer.decode(conversation.prompt(Observation(text)).ids).endswith("assistant\n" + prefill)
         reply = np.asarray(chat.reply_ids("up"), np.int32)
         assert not chat.decode(reply).startswith(prefill)
         assert conversation.reply(reply).action == "up"

@@ -117,8 +117,7 @@ def test_only_what_is_to_be_learnt_is() -> None:
     """A reply that is not learnt is context of the next that is."""
     chat, transcript = format_of("gemma3"), talk(learnt=(1,))
     (turn,) = written(chat, transcript)
-    messages = messages_of(chat, transcript)
-    assert turn.prompt_ids.tolist() == rendered(chat, messages[:4], generate=True)
+    assert turn.prompt_ids.tolist() == rendered(chat, messages_of(chat, transcript)[:4], generate=True)
     assert chat.tokenizer.decode(turn.prompt_ids).count("go 0") == 1
     assert chat.tokenizer.decode(turn.reply_ids) == "go 1<end_of_turn>"
 

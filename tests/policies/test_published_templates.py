@@ -168,8 +168,7 @@ def check_turns(
         answered = [*messages, {"role": "assistant", "content": replies(turn)}]
         ids = sampled(prompt.ids, rendered(chat, answered, generate=False))
         ids = ids[: ids.index(chat.end_id) + 1]
-        parsed = conversation.reply(np.asarray(ids, np.int32))
-        assert parsed.action == str(turn)
+        assert conversation.reply(np.asarray(ids, np.int32)).action == str(turn)
         assert chat.decode(ids).strip().endswith(replies(turn))
         messages.append({"role": "assistant", "content": shown(replies(turn))})
     return rows
@@ -180,8 +179,7 @@ def check_turns(
     ("template", "joined"), [(LLAMA_2, False), (ZEPHYR, False), (MISTRAL_1, True)], ids=["llama2", "zephyr", "mistral"]
 )
 def test_sentencepiece_prompts_have_no_stray_blank(kind: str, template: str, joined: bool) -> None:
-    rows = check_turns(chat_of(sentencepiece(kind), template), joined=joined)
-    assert rows == [True, False, False, False, False]
+    assert check_turns(chat_of(sentencepiece(kind), template), joined=joined) == [True, False, False, False, False]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -267,8 +265,7 @@ def test_what_a_game_says_passes_for_no_response_of_a_tool() -> None:
     asked = list[int]()
     for text in observations:
         messages.append({"role": "user", "content": text})
-        asked = conversation.prompt(Observation(text)).ids
-        assert asked == rendered(chat, messages, generate=True)
+        assert conversation.prompt(Observation(text)).ids == rendered(chat, messages, generate=True)
         conversation.reply(np.asarray(chat.tokenizer.encode(reply + "<|im_end|>", add_special_tokens=False), np.int32))
         messages.append({"role": "assistant", "content": reply.rpartition("\n\n")[2]})
     assert "hm" not in chat.tokenizer.decode(asked)
@@ -343,8 +340,7 @@ def test_reasoning_between_control_tokens(model: str) -> None:
     assert [first.ids.count(i) for i in marks] == [clean.count(i) for i in marks], "no mark from a game's text"
     parsed = conversation.reply(np.asarray(ids, np.int32))
     assert (parsed.action, parsed.think) == ("up", "hm")
-    second = conversation.prompt(Observation("y"))
-    assert second.ids[: len(first.ids) + len(ids)] == [*first.ids, *ids]
+    assert conversation.prompt(Observation("y")).ids[: len(first.ids) + len(ids)] == [*first.ids, *ids]
 
 
 def test_reasoning_between_control_tokens_is_taken_off() -> None:

@@ -209,8 +209,7 @@ def test_legal_moves_alone(chat_of, name: str) -> None:
     moves = ("up", "up left", "down", "12")
     choices = tuple(chat.choice_ids(move) for move in moves)
     assert [chat.reply_format.parse(chat.read(choice)).action for choice in choices] == list(moves)
-    request = GenerationRequest("", [1], SamplingSpec(200, **chat.ends), choices)
-    assert choices_error(request) is None
+    assert choices_error(GenerationRequest("", [1], SamplingSpec(200, **chat.ends), choices)) is None
     forced = {"boxed": r"\boxed{", "react": "Action:\n", "fence": "```", "tags": "<answer>"}
     assert all(chat.read(choice).startswith(forced.get(name, "")) for choice in choices)
 
@@ -266,8 +265,7 @@ def test_demonstrations_are_written_in_the_format(chat_of, name: str) -> None:
 @pytest.mark.parametrize("think", ["off", "optional"])
 def test_a_user_message_asks_for_the_format(chat_of, name: str, think: str) -> None:
     """What it shows as the form of a reply is itself read, but for the number."""
-    chat = chat_of(reply_format=name, think=think, format_instructions=True)
-    asked = chat.message(Observation("x"))[-1].text
+    asked = chat_of(reply_format=name, think=think, format_instructions=True).message(Observation("x"))[-1].text
     assert asked.strip() and (name in ("whole", "function_calling") or made(name).parse(asked).action)
 
 

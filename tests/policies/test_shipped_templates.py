@@ -220,8 +220,7 @@ def test_what_is_only_thought_of_is_no_call(name: str, call: str) -> None:
     def answer(text: str, end: bool) -> Any:
         talk = APIConversation(chat)
         talk.prompt(read_request({"messages": [user("Where?")], "tools": [LOOK]}))
-        ids = [*chat.encode(text.removeprefix(opened)), *([chat.end_id] if end else [])]
-        return taken(talk, ids)
+        return taken(talk, [*chat.encode(text.removeprefix(opened)), *([chat.end_id] if end else [])])
 
     cut = answer(f"<think>\nI could do {call}", end=False)
     assert (cut.content, cut.calls, cut.finish_reason) == ("", (), "length")
@@ -238,8 +237,7 @@ def test_a_reply_is_found_with_and_without_its_reasoning() -> None:
     chat, messages = talk.chat, [user("Where?")]
     for thought in ("one", "two"):  # Two tries of the same request that say the same.
         first = talk.prompt(read_request({"messages": messages}))
-        ids = [*chat.encode(f"<think>\n{thought}\n</think>\n\nThere."), chat.end_id]
-        taken(talk, ids)
+        taken(talk, [*chat.encode(f"<think>\n{thought}\n</think>\n\nThere."), chat.end_id])
     for sent, shown in (({"reasoning_content": "one"}, "one"), ({"reasoning_content": "two"}, "two"), ({}, "two")):
         said = {"role": "assistant", "content": "There.", **sent}
         prompt = talk.prompt(read_request({"messages": [*messages, said, user("And?")]}))

@@ -303,8 +303,7 @@ def test_special_tags_are_part_of_replies_and_do_not_end_them() -> None:
     marks = [tags[tag] for tag in ("<think>", "</think>", "<answer>", "</answer>")]
     assert [i for i in reply if i in tags.values()] == marks
     conversation = Conversation(chat, "rules")
-    prompt = conversation.prompt(Observation("say <think>"))
-    assert [i for i in prompt.ids if i in tags.values()] == marks
+    assert [i for i in conversation.prompt(Observation("say <think>")).ids if i in tags.values()] == marks
     parsed = conversation.reply(np.asarray(reply, np.int32))
     assert (parsed.action, parsed.think) == ("up", "hm")
     assert chat.decode([*reply[:-1], tags["<think>"]]).endswith("<think>"), "a tag that was sampled last is still read"

@@ -110,8 +110,7 @@ def test_a_corpus_leaves_out_the_episodes_that_fail() -> None:
         return function(*args)
 
     def texts() -> list[str]:
-        session = make_session("lmgame/TicTacToe-v0", {})
-        return game_corpus(session, episodes=4, seed=1, call=call, tolerated=Fails)
+        return game_corpus(make_session("lmgame/TicTacToe-v0", {}), episodes=4, seed=1, call=call, tolerated=Fails)
 
     failing: set[int] = set()
     whole = texts()

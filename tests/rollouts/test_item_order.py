@@ -48,8 +48,7 @@ def test_a_run_deals_each_item_once_an_epoch_whole_groups_on_one() -> None:
             resumed.set_state(order.state())
             order = resumed
     assert len(seeds) == 100 and {item_of_seed(seed, 100) for seed in seeds} == set(range(100))
-    other = ItemOrder(4, "train").dealt(plans, games)
-    assert [plan.seed for plan in other if plan.game == 1][:4] != seeds[:4]
+    assert [plan.seed for plan in ItemOrder(4, "train").dealt(plans, games) if plan.game == 1][:4] != seeds[:4]
 
 
 def test_an_evaluation_plays_all_items_of_a_list_whatever_the_address_of_its_server() -> None:

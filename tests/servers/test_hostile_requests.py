@@ -24,8 +24,7 @@ from rllib_lmgame.viewer.library import Library
 
 
 def _pool() -> SessionPool:
-    games = {"lake": GameConfig(env="lmgame/FrozenLake-v0", env_config={})}
-    return SessionPool(asyncio.run(open_games(games)))
+    return SessionPool(asyncio.run(open_games({"lake": GameConfig(env="lmgame/FrozenLake-v0", env_config={})})))
 
 
 async def _nothing(*request: Any) -> Any:
@@ -108,5 +107,4 @@ def test_nonsense_and_huge_bodies_are_refused_and_the_server_goes_on(name: str) 
 
 def test_a_retriever_for_other_machines_goes_by_any_name() -> None:
     app = RetrieverServer(SimpleNamespace(corpus=()), 3).app("0.0.0.0")  # type: ignore[arg-type]
-    head = "GET / HTTP/1.1\nHost: node-7.cluster"
-    assert asyncio.run(_status(app, head, b"")) == 200
+    assert asyncio.run(_status(app, "GET / HTTP/1.1\nHost: node-7.cluster", b"")) == 200

@@ -252,8 +252,7 @@ def test_all_sessions_at_once_play_to_their_end() -> None:
                     if begun == 64:
                         assert served.pool.active == 64
                         async with served.http.ws_connect(served.url + "/ws") as late:
-                            full = await late.receive_json()
-                            assert full["data"]["code"] == "CAPACITY_REACHED"
+                            assert (await late.receive_json())["data"]["code"] == "CAPACITY_REACHED"
                         go.set()
                     await go.wait()
                     for reply in replies[seed]:
@@ -294,8 +293,7 @@ def test_clients_that_are_killed_leave_no_session() -> None:
             async with asyncio.timeout(30):
                 while served.pool.active:
                     await asyncio.sleep(0.01)
-            tables = [task for task in asyncio.all_tasks() if "play_one" in repr(task)]
-            assert not tables
+            assert not [task for task in asyncio.all_tasks() if "play_one" in repr(task)]
 
     asyncio.run(play())
 

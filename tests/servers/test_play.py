@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,7 @@ from rllib_lmgame.cli import main
 from rllib_lmgame.servers import play
 
 XO = "lmgame/TicTacToe-v0"
+GAME = "rllib_lmgame.envs.games.duels.tic_tac_toe.TicTacToe"
 
 
 @pytest.fixture
@@ -99,6 +101,24 @@ def test_a_tab_that_is_closed_or_left_ends_its_game_and_no_other(serve, monkeypa
     serve(talk)
 
 
+def test_a_solver_that_thinks_long_holds_no_other_tab(serve, monkeypatch) -> None:
+    thought = threading.Event()
+    monkeypatch.setattr("rllib_lmgame.cli.play.CALL_LIMIT_S", 1e-3)  # Is for games of others.
+    monkeypatch.setattr(f"{GAME}.expert_action", lambda *_: "5" if thought.wait(5) else None)
+
+    async def talk(server: TestServer, http: ClientSession) -> str:
+        async with http.ws_connect("/play") as first, http.ws_connect("/play") as second:
+            await _until_asked(first)
+            await first.send_str("!")
+            await _until_asked(second)
+            await second.send_str("5")
+            await _until_asked(second)
+            thought.set()
+            return _texts(await _until_asked(first))
+
+    assert serve(talk).startswith("5\nreward"), "not: the game has no expert"
+
+
 def test_a_person_with_all_seats_of_a_game_played_at_once_is_asked_for_one_after_the_other(serve) -> None:
     async def talk(server: TestServer, http: ClientSession) -> list[str]:
         async with http.ws_connect("/play") as socket:
@@ -126,7 +146,7 @@ def test_only_its_own_page_may_ask(serve) -> None:
 
 
 def test_a_game_that_fails_is_told_in_its_tab(serve, monkeypatch) -> None:
-    monkeypatch.setattr("rllib_lmgame.envs.games.duels.tic_tac_toe.TicTacToe.reset", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr(f"{GAME}.reset", lambda *_, **__: 1 / 0)
 
     async def talk(server: TestServer, http: ClientSession) -> str:
         async with http.ws_connect("/play") as socket:

@@ -201,8 +201,7 @@ def hugging_face_player(name: str, source: str, settings: PlayerSettings) -> Pla
     files = model_directory(directory, settings.flag)
     own, where = settings.sections, "--config.language_model"
     talk = build(LanguageModelOptions, {"model": directory}, where, own.language_model)
-    talk = with_demonstrations(talk, settings.games, settings.seed)
-    options = ModelOptions(talk, own.inference, own.text_rollouts)
+    options = ModelOptions(with_demonstrations(talk, settings.games, settings.seed), own.inference, own.text_rollouts)
 
     def digests() -> dict[str, str]:
         places = {"model_files": files}

@@ -16,7 +16,7 @@ from typing import Any
 from rllib_lmgame.base.errors import CheckpointError, ConfigError, MissingDependencyError, nearest
 from rllib_lmgame.base.group import unknown_key
 from rllib_lmgame.base.storage import expanded, is_uri
-from rllib_lmgame.config.algorithms import OWN, AlgorithmEntry
+from rllib_lmgame.config.algorithms import ANY, OWN, AlgorithmEntry
 from rllib_lmgame.config.run import read
 from rllib_lmgame.experiments.checks.algorithms import ResolvedAlgorithm, check_callbacks, resolve_algorithm
 from rllib_lmgame.experiments.search.schedulers import check_scheduler, make_searcher, split_scheduler
@@ -64,8 +64,7 @@ def check_experiments(specs: Iterable[ExperimentSpec]) -> list[CheckedExperiment
 
 
 def check_quickly(specs: Iterable[ExperimentSpec], *, trust: bool = False) -> None:
-    """The checks that need neither Ray nor torch; ``trust``: also start from checkpoints, which are unpickled.
-
+    """The checks that need no torch, and Ray in few cases; ``trust``: unpickle checkpoints to start from.
     Raises: ConfigError: all that is wrong, with files and lines.
     """
     found = (spec.source.attach(error) for spec in specs for error in _wrong_in(spec, trust))
@@ -75,8 +74,16 @@ def check_quickly(specs: Iterable[ExperimentSpec], *, trust: bool = False) -> No
 
 def _wrong_in(spec: ExperimentSpec, trust: bool) -> Iterator[ConfigError]:
     yield from spec.wrong
-    with spec.source.attached():
-        entry = OWN.get(spec.options.run)
+    run, entry = spec.options.run, OWN.get(spec.options.run)
+    meant = ANY if str(spec.config.get("env") or "lmgame/").startswith("lmgame/") else None  # Else one of RLlib's.
+    if not run:
+        entry = meant
+    elif meant and entry is None and ":" not in run:
+        try:
+            resolve_algorithm(run)
+        except ConfigError as error:
+            entry = ANY if any(own in error.message for own in OWN) else None  # Else one of RLlib's is meant.
+            yield error
     checks: list[Callable[[], None]] = [lambda: _check_config(spec, entry), lambda: _check_restore(spec, trust)]
     for check in ([lambda: _check_stop(spec, entry)] if entry else []) + checks:
         try:

@@ -7,29 +7,12 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from rllib_lmgame.algorithms.cluster import memory
-from rllib_lmgame.algorithms.cluster.footprint import (
-    ENGINE,
-    USABLE,
-    Footprint,
-    Processes,
-    adapters_of,
-    engine_numerics,
-    longest_row,
-    machine_mib,
-)
+from rllib_lmgame.algorithms.cluster import footprint, memory
 from rllib_lmgame.base.group import as_mapping
 from rllib_lmgame.config.rllib import FIELDS
+from rllib_lmgame.experiments.checks import resources
 from rllib_lmgame.experiments.checks.check import CheckedExperiment
 from rllib_lmgame.experiments.checks.outside import dry_run_outside
-from rllib_lmgame.experiments.checks.resources import (
-    asked_by,
-    cards_of,
-    footprints_here,
-    gpus_here,
-    request_lines,
-    request_of,
-)
 from rllib_lmgame.experiments.files.reading import dump_text
 from rllib_lmgame.experiments.results.outcome import experiment_directory
 from rllib_lmgame.experiments.search.spaces import find_search_spaces
@@ -42,17 +25,17 @@ LONG_ROW = 32_768
 
 def dry_run_lines(experiment: CheckedExperiment) -> list[str]:
     """The text for one experiment: what it needs and what is missing first, the whole configuration last."""
-    spec, request, plural = experiment.spec, request_of(experiment), "s" if experiment.num_trials > 1 else ""
+    spec, request, plural = experiment.spec, resources.request_of(experiment), "s" if experiment.num_trials > 1 else ""
     wanted = request.required_resources.get("GPU", 0)
-    here = gpus_here() if wanted else 0
+    here = resources.gpus_here() if wanted else 0
     few = f", but this machine has {here} GPU (--ray-address joins others)"
     spaces = [f"{dotted(n.path)}: {n.kind} {n.argument}" for n in find_search_spaces(spec.config)]
     return [
         f"# {spec.name}: {experiment.algorithm.name}, {experiment.num_trials} trial{plural}",
         *dry_run_outside(experiment),
         "# resources of one trial",
-        *[f"#   {line}" for line in request_lines(request)],
-        *([f"#   warning: {asked_by(experiment)}{few}"] if here < wanted else []),
+        *[f"#   {line}" for line in resources.request_lines(request)],
+        *([f"#   warning: {resources.asked_by(experiment)}{few}"] if here < wanted else []),
         *(_memory_lines(experiment) if experiment.algorithm.own else []),
         *_yaml(
             {
@@ -107,46 +90,46 @@ def _yaml(value: Any) -> list[str]:
 
 def _memory_lines(experiment: CheckedExperiment) -> list[str]:
     config = experiment.configs[0]
-    taken = next(footprints_here(experiment))
+    taken = next(resources.footprints_here(experiment))
     lines = ["# memory at the peak of each process (estimate)"]
     for policy, shape in taken.policies.items():
         if shape is None:
             model = config.language_model_of(policy).model
             lines.append(f"#   {policy}: the size of {model} is not known without the model")
         else:
-            adapters = adapters_of(config, policy, shape) if config.run.is_trained(policy) else None
+            adapters = footprint.adapters_of(config, policy, shape) if config.run.is_trained(policy) else None
             beside = "" if adapters is None else f", of which {_count(adapters)} in adapters are trained"
             count = _count(_parameters(config, policy, shape) + (adapters or 0))
             lines.append(f"#   {policy}: {count} parameters{beside} (from {shape.origin})")
             if config.run.is_trained(policy) and shape.layers:
                 lines.append(f"#     micro-batches of {_microbatch(config, policy, taken)}")
-            if any(processes.name.startswith(ENGINE) for processes in taken.processes):
+            if any(processes.name.startswith(footprint.ENGINE) for processes in taken.processes):
                 lines += _cache_lines(config, policy, shape)
-            if config.run.is_trained(policy):
-                lines += [f"#     warning: {what}" for what in limits(config, policy, shape)]
     return [
         *lines,
         *map(_line, taken.processes),
         *_host_lines(taken),
-        *(f"#   each GPU with {text}" for text, _ in cards_of(config, taken)),
+        *(f"#   each GPU with {text}" for text, *_ in resources.cards_of(config, taken)),
     ]
 
 
-def limits(config: Any, policy: str, shape: memory.ModelShape) -> Iterator[str]:
-    """What training of a policy's model does not do."""
-    row = longest_row(config, policy)
+def limits(config: Any) -> Iterator[str]:
+    """What training of the policies' models does not do."""
     inference = config.run.inference.constrained(config.run.text_rollouts.constrained_decoding)
-    if row > LONG_ROW:
-        yield f"a row of up to {row:,} tokens is computed on one GPU: there is no context parallelism"
-    mixture = getattr(shape.config and shape.config.get_text_config(), "num_experts_per_tok", None)
-    routing = packing_of(shape.config).replays if mixture else None
-    if routing is False:
-        yield NO_REPLAY
-    if routing and not (inference.router_replay and inference.engine.returns_routes(inference)):
-        yield "learners choose experts themselves: these engines, as they are set, do not tell theirs (router_replay)"
+    for policy in config.trained_policies():
+        row = footprint.longest_row(config, policy)
+        if row > LONG_ROW:
+            yield f"{policy}: one GPU computes rows of up to {row:,} tokens; config.training.max_row_tokens limits them"
+        model = config.run.plays and getattr(memory.shape_of(config, policy), "config", None)
+        mixture = model and getattr(model.get_text_config(), "num_experts_per_tok", None)
+        routing = packing_of(model).replays if mixture else None
+        if routing is False:
+            yield f"{policy}: {NO_REPLAY}"
+        if routing and not (inference.router_replay and inference.engine.returns_routes(inference)):
+            yield f"{policy}: engines return no experts (config.inference.router_replay), so learners choose anew"
 
 
-def _microbatch(config: Any, policy: str, taken: Footprint) -> str:
+def _microbatch(config: Any, policy: str, taken: footprint.Footprint) -> str:
     tokens = f"{taken.microbatches[policy]:,} tokens"
     if config.get_config_for_module(policy).run.training.microbatch is not None:
         return tokens
@@ -161,7 +144,7 @@ def _parameters(config: Any, policy: str, shape: memory.ModelShape) -> int:
 
 
 def _cache_lines(config: Any, policy: str, shape: memory.ModelShape) -> list[str]:
-    dtype, cache = engine_numerics(config, policy)
+    dtype, cache = footprint.engine_numerics(config, policy)
     options, context = config.run.inference, config.language_model_of(policy).context_length
     per_token = memory.kv_token_mib(shape, dtype=dtype, split=options.split)
     if cache is None or not per_token:
@@ -170,17 +153,17 @@ def _cache_lines(config: Any, policy: str, shape: memory.ModelShape) -> list[str
     return [f"#     the key-value cache holds {tokens:,} tokens, {tokens // context} sequences of {context}"]
 
 
-def _host_lines(taken: Footprint) -> list[str]:
-    here, least = machine_mib(), ""
+def _host_lines(taken: footprint.Footprint) -> list[str]:
+    here, least = footprint.machine_mib(), ""
     if not all(shape is not None and shape.layers for shape in taken.policies.values()):
         least = "at least "
-    verdict = "fits this machine's" if taken.on_host <= USABLE * here else "more than fits this machine's"
+    verdict = "fits this machine's" if taken.on_host <= footprint.USABLE * here else "more than fits this machine's"
     store = f" (with {_size(taken.object_store)} of weights in the object store)" * bool(taken.object_store)
     lines = [f"#   host memory in all {least}{_size(taken.on_host)}{store}: {verdict} {_size(here)}"]
     return lines + [f"#   /dev/shm in all up to {_size(taken.shared_memory)}"] * bool(taken.shared_memory)
 
 
-def _line(processes: Processes) -> str:
+def _line(processes: footprint.Processes) -> str:
     detail = ", ".join(f"{part} {_size(value) if value else 'not known'}" for part, value in processes.parts.items())
     least, where = "" if processes.parts.get("activations", 1.0) else "at least ", " of a GPU" * bool(processes.gpus)
     more = f" ({detail}, process {_size(processes.process)})" if detail else ""

@@ -118,9 +118,7 @@ def _processor() -> Iterator[Finding]:
 def _cards() -> Iterator[Finding]:
     found = gpus()
     for gpu in found:
-        old = [WRONG, "install driver 580 or newer, which CUDA 13 needs"] * (
-            gpu.driver.partition(".")[0].zfill(4) < "0580"
-        )
+        old = [WRONG, "install driver 580 or newer, for CUDA 13"] * (gpu.driver.partition(".")[0].zfill(4) < "0580")
         yield Finding("gpu", f"{gpu.name}, {gpu.memory:.0f} GB, driver {gpu.driver}, capability {gpu.capability}", *old)
     if not found:
         yield Finding("gpu", "none: runs with `-1gpu`, `-4gpu` or `-8gpu` in their names need other machines")
@@ -140,8 +138,7 @@ def _vllm() -> Iterator[Finding]:
         yield Finding("vllm", f"{' and '.join(here)} are both installed, and are one folder", WRONG, anew)
     for name, version in here.items() if len(here) == 1 else ():
         state = OK if ENGINES[name] == wanted else NOTE if wanted == "gpu" else WRONG
-        text = f"{version}, built for {ENGINES[name].upper()}s"
-        yield Finding("vllm", text, state, anew if state != OK else "")
+        yield Finding("vllm", f"{version}, built for {ENGINES[name].upper()}s", state, anew if state != OK else "")
 
 
 def _sandbox() -> Iterator[Finding]:

@@ -15,12 +15,15 @@ from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.envs.registry import game_spec, make_session
 from rllib_lmgame.experiments.checks.check import CheckedExperiment
 from rllib_lmgame.experiments.checks.datasets import begins_with_expert, check_data, data_of
+from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.policies.options import LANGUAGE_MODEL, TINY_MODEL
 from rllib_lmgame.rollouts.plans import plan_episodes
 from rllib_lmgame.rollouts.records import GameConfig
 
 BUDGET_S = 60.0
 """Seconds that the games may take, all together."""
+LEVELS = 8
+"""Levels of a game that are tried until one begins."""
 
 
 def check_prompts(checked: Sequence[CheckedExperiment]) -> None:
@@ -28,7 +31,7 @@ def check_prompts(checked: Sequence[CheckedExperiment]) -> None:
 
     A tiny model's tokenizer is made from texts of quick games. The shortest legal action, an expert's first reply and
     what ``constrained_decoding`` allows are written as replies too. Games that there is no time for are left out.
-    Raises: ConfigError: if a prompt leaves no room for a reply, or data cannot be learnt.
+    Raises: ConfigError: if a prompt leaves no room for a reply, a game cannot begin, or data cannot be learnt.
     """
     from rllib_lmgame.rollouts.game_calls import run_to_end
     from rllib_lmgame.rollouts.seats import EpisodeFailed
@@ -51,7 +54,7 @@ def check_prompts(checked: Sequence[CheckedExperiment]) -> None:
                 chats = _Chats(config, deadline)
                 there = [game for game in games if game.key not in experiment.missing]
                 for game in {f"{game.key}|{game.language_model!r}": game for game in there}.values():
-                    if chats.any() and not chats.is_late():
+                    if (chats.any() or not game_spec(game.env).own) and not chats.is_late():
                         with suppress(EpisodeFailed, TimeoutError):  # A game that fails at times
                             run_to_end(asyncio.wait_for(_check_game(game, chats), deadline - time.monotonic()))
                 check_data(config, chats.of)
@@ -144,7 +147,7 @@ def _check_reply(seat: Any, session: Any, observation: Any, prompt: Any, constra
 async def _check_game(game: GameConfig, chats: _Chats) -> None:
     from rllib_lmgame.policies.scripted import make_scripted_player
     from rllib_lmgame.rollouts.game_calls import GameCalls, abandon, open_session
-    from rllib_lmgame.rollouts.seats import ExpertReplies, LanguageModelSeat
+    from rllib_lmgame.rollouts.seats import EpisodeFailed, ExpertReplies, LanguageModelSeat
     from rllib_lmgame.rollouts.sources import AgentMapper
 
     config, timeout_s = chats.config, chats.config.run.text_rollouts.env_step_timeout_s
@@ -159,9 +162,16 @@ async def _check_game(game: GameConfig, chats: _Chats) -> None:
     taught = taught and begins_with_expert(config)
     expert = ExpertReplies(make_scripted_player(stage.expert), random.Random(0)) if taught else None
     try:
-        for plan in plan_episodes(1, run_seed=config.seed or 0, purpose="train", iteration=0):
+        for plan in plan_episodes(LEVELS, run_seed=config.seed or 0, purpose="train", iteration=0):
             assignments = agent_mapper.assignments(plan, session.roles)
-            await call("reset", session.reset, plan.seed)
+            try:
+                await call("reset", session.reset, plan.seed)
+            except EpisodeFailed as failure:
+                if failure.reason is not StopReason.ENV_ERROR:
+                    raise
+                if plan.index == LEVELS - 1:
+                    raise ConfigError(f"config.{'env' if config.run.env else 'games'}", str(failure)) from None
+                continue
             for agent in await call("to_act", session.to_act):
                 policy = assignments[agent].module_id
                 if assignments[agent].player != LANGUAGE_MODEL or (chat := chats.of(policy, game)) is None:
@@ -174,5 +184,6 @@ async def _check_game(game: GameConfig, chats: _Chats) -> None:
                 _check_reply(seat, session, observation, prompt, config.run.text_rollouts.constrained_decoding)
                 if expert is not None:
                     await expert.reply(seat, session, observation, prompt, call)
+            break
     finally:
         abandon(session)

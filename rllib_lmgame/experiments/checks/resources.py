@@ -8,20 +8,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from rllib_lmgame.algorithms.cluster import memory
-from rllib_lmgame.algorithms.cluster.footprint import (
-    USABLE,
-    Footprint,
-    Processes,
-    engine_numerics,
-    engines_beside,
-    footprint,
-    learner_rooms,
-)
+from rllib_lmgame.algorithms.cluster import footprint, memory
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.experiments.checks.check import CheckedExperiment
 from rllib_lmgame.inference.options import VLLM
 from rllib_lmgame.inference.serving.oom import ENGINE_KEYS, LEARNER_KEYS
+from rllib_lmgame.learners.options import LEAST_TOKENS
 from rllib_lmgame.policies.model.files import local_config, model_directory
 from rllib_lmgame.policies.options import TINY_MODEL
 
@@ -67,12 +59,12 @@ def cpus_to_declare(checked: Sequence[CheckedExperiment]) -> int:
     return max(os.cpu_count() or 1, wanted)
 
 
-def footprints_here(experiment: CheckedExperiment) -> Iterator[Footprint]:
+def footprints_here(experiment: CheckedExperiment) -> Iterator[footprint.Footprint]:
     """What trials take, with the micro-batches that ``auto`` comes to; one for each configuration."""
     for config in experiment.configs:
         own = config.copy(copy_frozen=False)
-        own.learner_rooms = learner_rooms(config)
-        yield footprint(own)
+        own.learner_rooms = footprint.learner_rooms(config)
+        yield footprint.footprint(own)
 
 
 def check_memory(checked: Sequence[CheckedExperiment], machine: float) -> None:
@@ -84,8 +76,8 @@ def check_memory(checked: Sequence[CheckedExperiment], machine: float) -> None:
         if not experiment.algorithm.own:
             continue
         needed = max(taken.on_host for taken in footprints_here(experiment))
-        if needed > USABLE * machine:
-            given = f"Ray gives out {USABLE:.0%} of this machine's {machine / 1024:.1f} GiB"
+        if needed > footprint.USABLE * machine:
+            given = f"Ray gives out {footprint.USABLE:.0%} of this machine's {machine / 1024:.1f} GiB"
             mend = f"lower {LEARNER_KEYS}, {ENGINE_KEYS}, config.num_learners or take a smaller"
             mend = f"{mend} config.language_model.model (--no-memory-check starts anyway)"
             wants = f"{experiment.spec.name}: a trial would take about {needed / 1024:.1f} GiB of memory"
@@ -124,54 +116,60 @@ def request_of(experiment: CheckedExperiment) -> Any:
 
 
 _ROUNDING = 1e-6
+_LABEL_MARGIN = 1.1
+"""A card's size as it is sold, over the GiB that its driver reports, is at most this: an L40 of 48 GB has 45."""
 
 
 def _text(bundle: dict[str, float]) -> str:
     return ", ".join(f"{amount:g} {kind}" for kind, amount in bundle.items()) or "nothing"
 
 
-def cards_of(config: Any, taken: Footprint) -> list[tuple[str, int | None]]:
-    """What shares each kind of GPU, in words, and the GB of the smallest card with room for it, ``None`` if there is no
-    such; nothing where no GPU is asked for, or a model's size is not known.
+def cards_of(config: Any, taken: footprint.Footprint) -> list[tuple[str, int | None, float]]:
+    """What shares each kind of GPU, in words, the GB of the smallest card with room for it, ``None`` if there is no
+    such, and the GiB it needs; nothing where no GPU is asked for, or a model's size is not known.
     """
     learners = [p for p in taken.processes if p.gpus and p.name.startswith("learner")]
     engines = [p for p in taken.processes if p.gpus and p.name.startswith("engine")]
     if not all(shape is not None and shape.layers for shape in taken.policies.values()):
         return []
-    beside = engines_beside(taken, 1 - learners[0].gpus) if learners else 0
+    beside = footprint.engines_beside(taken, 1 - learners[0].gpus) if learners else 0
     if beside:
         return [_card(config, learners, engines, beside)]
     alone = [_card(config, learners, [], 0)] if learners else []
-    return alone + ([_card(config, [], engines, max(1, engines_beside(taken, 1.0)))] if engines else [])
+    return alone + ([_card(config, [], engines, max(1, footprint.engines_beside(taken, 1.0)))] if engines else [])
 
 
-def check_fits(checked: Sequence[CheckedExperiment]) -> None:
+def check_fits(checked: Sequence[CheckedExperiment], here: float = math.inf) -> None:
     """Check that engines can start beside the learners and that their caches and cards are large enough.
 
-    Raises: ConfigError: with the key to change and, of memory, the estimate.
+    ``here``: GiB of the largest GPU of this machine, if trials run on it; what is ``auto`` adapts to it. Raises:
+    ConfigError: with the key to change and, of memory, the estimate.
     """
     for experiment in checked:
         if not experiment.algorithm.own:
             continue
-        for config, taken in zip(experiment.configs, footprints_here(experiment), strict=True):
+        least = [LEAST_TOKENS if footprint.learner_rooms(config) else None for config in experiment.configs]
+        found = map(footprint.footprint, experiment.configs, least) if here < math.inf else footprints_here(experiment)
+        for config, taken in zip(experiment.configs, found, strict=True):
             with experiment.spec.source.attached():
                 _check_engines(config, taken)
-            for text, size in cards_of(config, taken):
-                if size is None:
+            for text, size, needed in cards_of(config, taken):
+                if size is None or (needed > here and size > _LABEL_MARGIN * here):
                     who = f"{experiment.spec.name} ({asked_by(experiment)}): each GPU with {text}"
-                    less = "config.language_model.lora, or a smaller config.inference.gpu_memory_utilization"
-                    why = f"{who}; take a smaller config.language_model.model, {less}"
+                    who += f", and the largest here has {here:.0f}" * (size is not None)
+                    less = "config.language_model.lora, a smaller model or config.inference.gpu_memory_utilization"
+                    why = f"{who}; lower {LEARNER_KEYS}, or take {less}"
                     raise ConfigError("", f"{why} (--no-memory-check starts anyway)")
 
 
-def _check_engines(config: Any, taken: Footprint) -> None:
+def _check_engines(config: Any, taken: footprint.Footprint) -> None:
     options = config.run.inference
     engines = [p for p in taken.processes if p.name.startswith("engine")]
     if engines and isinstance(options.engine, VLLM) and config.num_gpus_per_learner and not options.on_gpu:
         why = "is 0, but config.num_gpus_per_learner is not: vLLM is installed for CPUs or for GPUs; set it"
         raise ConfigError("config.inference.num_gpus_per_engine", why)
     for policy, shape in taken.policies.items():
-        dtype, cache = engine_numerics(config, policy)
+        dtype, cache = footprint.engine_numerics(config, policy)
         if cache is None or shape is None or not engines or not _keeps_whole_context(config, policy):
             continue
         context = config.language_model_of(policy).context_length
@@ -195,8 +193,8 @@ def _keeps_whole_context(config: Any, policy: str) -> bool:
 
 
 def _card(
-    config: Any, trains: Sequence[Processes], serves: Sequence[Processes], engines: int
-) -> tuple[str, int | None]:
+    config: Any, trains: Sequence[footprint.Processes], serves: Sequence[footprint.Processes], engines: int
+) -> tuple[str, int | None, float]:
     inference, states = config.run.inference, sum(policy.held for policy in trains) / 1024
     # Policies are updated one after the other, so the activations of only one exist at a time.
     learner = states + max((policy.each - policy.held for policy in trains), default=0.0) / 1024
@@ -219,7 +217,7 @@ def _card(
     least = max(learner, states + engines * engine) if sleeps else learner + engines * engine
     none = f"no card of {memory.CARDS_GIB[-1]} GB or less fits"
     fits = f"the smallest card that fits has {card} GB" if card else none
-    return f"{' and '.join(names)}: {', '.join(parts)}, in all at least {least:.1f} GiB; {fits}", card
+    return f"{' and '.join(names)}: {', '.join(parts)}, in all at least {least:.1f} GiB; {fits}", card, needed
 
 
 def _one_context(config: Any) -> float:
@@ -227,7 +225,7 @@ def _one_context(config: Any) -> float:
     split = config.run.inference.split
     shapes = {policy: memory.shape_of(config, policy) for policy in config.language_model_policies()}
     return max(
-        memory.kv_token_mib(shape, dtype=engine_numerics(config, policy)[0], split=split)
+        memory.kv_token_mib(shape, dtype=footprint.engine_numerics(config, policy)[0], split=split)
         * config.language_model_of(policy).context_length
         for policy, shape in shapes.items()
         if shape is not None

@@ -22,7 +22,8 @@ from rllib_lmgame.base.text import shown
 from rllib_lmgame.experiments.spec import ExperimentSpec, Source, dotted, make_specs
 
 MAX_BYTES = 1_000_000
-"""Of an experiment file."""
+MAX_VALUES = 100_000
+"""Of an experiment file, and what it holds with every alias written out."""
 _TAG = "tag:yaml.org,2002:"
 _INT = r"[-+]?(0o[0-7]+|0x[0-9a-fA-F]+|[0-9][0-9_]*)"
 _FLOAT = r"[-+]?(\.[0-9]+|[0-9][0-9_]*(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)"
@@ -32,6 +33,8 @@ Path_ = tuple[str | int, ...]
 
 class _Loader(yaml.SafeLoader):
     """PyYAML's with the scalar rules of YAML 1.2, plain data only."""
+
+    values = 0
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
         try:
@@ -135,16 +138,20 @@ def load_text(text: str, name: str) -> tuple[Any, Source]:
 
 
 def _value(loader: _Loader, node: yaml.Node, path: Path_, source: Source) -> Any:
-    """What a node holds; notes where each key stands. Raises: ConfigError: a key stands twice."""
+    """What a node holds; notes where each key stands. Raises: ConfigError: a key stands twice; too many values."""
+    loader.values += 1 + len(dotted(path)) // 1000  # What is kept of each value has its path.
+    if loader.values > MAX_VALUES:
+        why = f"more than {MAX_VALUES:,} values with all aliases written out, or keys that are too long"
+        raise ConfigError("", why, f"{source.name}:{node.start_mark.line + 1}")
     if isinstance(node, yaml.SequenceNode) and node.tag == _TAG + "seq":
+        items = [_value(loader, item, (*path, i), source) for i, item in enumerate(node.value)]
         for i, item in enumerate(node.value):
             source.record((*path, i), f"{source.name}:{item.start_mark.line + 1}")
-        return [_value(loader, item, (*path, i), source) for i, item in enumerate(node.value)]
+        return items
     if not isinstance(node, yaml.MappingNode) or node.tag != _TAG + "map":
         return loader.construct_object(node)
     lines: dict[str, int] = {}
-    merged: dict[str, Any] = {}
-    own: dict[str, Any] = {}
+    merged, own = dict[str, Any](), dict[str, Any]()
     for key_node, value in node.value:
         key, line = _key(key_node), key_node.start_mark.line + 1
         if key in lines:

@@ -38,10 +38,8 @@ _OTHERS = (
 SMOOTHING = 9
 """The most iterations of training that are averaged."""
 RANKED_BY = (
-    "evaluation/env_runners/success_rate",
-    "env_runners/success_rate",
-    "evaluation/env_runners/episode_return_mean",
-    "env_runners/episode_return_mean",
+    *("evaluation/env_runners/success_rate", "env_runners/success_rate"),
+    *("evaluation/env_runners/episode_return_mean", "env_runners/episode_return_mean"),
 )
 """What trials of a sweep are ranked by where nothing names a metric: the first that was measured."""
 SETTINGS_FILE = "params.json"

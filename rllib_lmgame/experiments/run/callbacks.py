@@ -73,8 +73,7 @@ class WaitingCallback(Callback):
             if any(group["state"] == "PENDING" for group in ray.util.placement_group_table().values()):
                 free, asked = ray.available_resources(), self._request.required_resources
                 amounts = ", ".join(f"{asked[kind]:g} {kind} (free {free.get(kind, 0):g})" for kind in asked)
-                text = f"waiting for resources: a trial asks for {amounts}{self._keys}"
-                print(text, file=sys.stderr, flush=True)
+                print(f"waiting for resources: a trial asks for {amounts}{self._keys}", file=sys.stderr, flush=True)
 
 
 class MetricNames(Callback):

@@ -14,14 +14,9 @@ from typing import Any
 from rllib_lmgame.algorithms.cluster.footprint import machine_mib
 from rllib_lmgame.algorithms.cluster.ray_cluster import join, join_existing, shut_down, start_local
 from rllib_lmgame.algorithms.cluster.threads import tell_trials_at_once
+from rllib_lmgame.experiments.checks import resources
 from rllib_lmgame.experiments.checks.check import CheckedExperiment
-from rllib_lmgame.experiments.checks.resources import (
-    check_memory,
-    check_placeable,
-    cpus_to_declare,
-    node_here,
-    trials_at_once,
-)
+from rllib_lmgame.experiments.selftest.running import Here
 
 
 def quieten_ray(verbosity: int) -> int:
@@ -52,9 +47,9 @@ def running_cluster(checked: Sequence[CheckedExperiment], options: RunOptions) -
         joined = options.ray_address is None and join_existing(**common)
         if not joined and _start_or_join(checked, options, common):
             if options.memory_check:
-                check_memory(checked, machine_mib())
+                resources.check_memory(checked, machine_mib())
             node = ray.nodes()[0]["Resources"]
-            tell_trials_at_once(max((trials_at_once(each, node) for each in checked), default=1))
+            tell_trials_at_once(max((resources.trials_at_once(each, node) for each in checked), default=1))
         if sys.stdout.isatty() if options.dashboard is None else options.dashboard:
             print(*dashboard_lines(ray._private.worker.get_dashboard_url(), ray.nodes()), sep="\n", flush=True)
         yield
@@ -86,10 +81,12 @@ def _start_or_join(checked: Sequence[CheckedExperiment], options: RunOptions, co
     if options.ray_address and options.ray_address != "local":
         join(options.ray_address, f"--ray-address {options.ray_address}", **common)
         return False
-    num_cpus = cpus_to_declare(checked) if options.num_cpus is None else options.num_cpus
+    num_cpus = resources.cpus_to_declare(checked) if options.num_cpus is None else options.num_cpus
     watched = None if sys.stdout.isatty() else False  # With None Ray goes on without a dashboard that does not start.
     # Ray would take its time to start before it is refused.
-    check_placeable(checked, node_here(num_cpus, options.num_gpus))
+    resources.check_placeable(checked, resources.node_here(num_cpus, options.num_gpus))
+    if options.memory_check and any(map(resources.asked_by, checked)):
+        resources.check_fits(checked, max((card.memory for card in Here.look().cards), default=float("inf")))
     start_local(
         num_cpus=num_cpus,
         num_gpus=options.num_gpus,

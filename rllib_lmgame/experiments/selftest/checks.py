@@ -220,13 +220,13 @@ CHECKS = (  # In the order of what settles most, should somebody have minutes on
         packages=("vllm", "deepspeed"),
         on_gpus=_BF16 | {"inference": {"sleep_during_update": True}, "training": {"offload_during_rollout": True}},
     ),
-    Check("training", "PPO, weights through the object store: gap and speeds", on_cpu="PPO: gap and speeds"),
     Check(
         "sdpa",
         _SDPA,
         {"language_model": {"attn_implementation": "sdpa"}, "text_rollouts": {"group_size": 4}},
         on_cpu=_SDPA,
     ),
+    Check("training", "PPO, weights through the object store: gap and speeds", on_cpu="PPO: gap and speeds"),
     Check(
         "adapters",
         _ADAPTERS,

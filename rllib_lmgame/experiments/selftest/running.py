@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import json
+import math
 import os
 import signal
 import subprocess
@@ -24,6 +25,9 @@ from rllib_lmgame.experiments.selftest.checks import Check, Peaks, file_of, judg
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
 LIMIT_S = {"gpu": 150.0, "cpu": 600.0}
 """Longest that a run of a check may take."""
+ONE_GPU_S = 700.0
+"""Longest that all checks of one GPU may take; what is left then, or has not ended, is skipped."""
+_LATE = f"{ONE_GPU_S:g} s are over; select it with --checks"
 LOG_TAIL = 4000
 """Characters of a failed check's output that are kept."""
 _TRAIN = [sys.executable, "-m", "rllib_lmgame.cli", "train", "file"]
@@ -54,7 +58,7 @@ class Here:
         if "+cpu" in (version := metadata.version("torch")):
             return cls((), (), f"torch {version} is built for CPUs (`rllib doctor` says what mends it)")
         ids = visible(os.environ.get("CUDA_VISIBLE_DEVICES"), len(cards))
-        chosen = tuple(cards[int(name)] if name.isdigit() else cards[n] for n, name in enumerate(ids))
+        chosen = tuple(cards[int(n)] if n.isdigit() else max(cards, key=lambda each: each.memory) for n in ids)
         return cls(chosen, ids, "" if chosen else "CUDA_VISIBLE_DEVICES hides the GPUs")
 
     def lacking(self, check: Check) -> str:
@@ -77,7 +81,7 @@ class Here:
 def visible(variable: str | None, count: int) -> tuple[str, ...]:
     """The names of the GPUs that ``CUDA_VISIBLE_DEVICES`` leaves of ``count``."""
     names = map(str, range(count)) if variable is None else map(str.strip, variable.split(","))
-    return tuple(n for n in names if (int(n) < count if n.isdigit() else n.startswith(("GPU-", "MIG-"))))
+    return tuple(n for n in names if (int(n) < count if n.isdecimal() else n.startswith(("GPU-", "MIG-"))))
 
 
 @dataclass(frozen=True)
@@ -97,39 +101,43 @@ class Outcome:
 
 def outcomes(checks: Sequence[Check], here: Here, model: str | None = None) -> Iterator[Outcome]:
     """Run one check after the other; each as soon as it is over."""
+    over = time.monotonic() + ONE_GPU_S
     peaks = measured_peaks(here)
     for check in checks:
         about = check.about if here.cards or not check.on_cpu else check.on_cpu
-        if lacking := here.lacking(check):
+        ends = over if here.cards and check.gpus == 1 else math.inf
+        if lacking := here.lacking(check) or _LATE * (time.monotonic() >= ends):
             yield Outcome(check.name, about, SKIPPED, lacking)
             continue
         with tempfile.TemporaryDirectory(prefix="rllib-gpu-", ignore_cleanup_errors=True) as directory:
-            yield _outcome(check, about, here, Path(directory), model, peaks if check.gpus == 1 else None)
+            yield _outcome(check, about, here, Path(directory), model, peaks if check.gpus == 1 else None, ends)
 
 
 def measured_peaks(here: Here) -> Peaks | None:
     """What the first device can do, measured in a process of its own; ``None`` if that fails."""
     variables = {**os.environ, "CUDA_VISIBLE_DEVICES": ",".join(here.ids[:1]), "OMP_NUM_THREADS": "1"}
     with contextlib.suppress(subprocess.SubprocessError, ValueError):
-        done = subprocess.run(
-            [sys.executable, "-c", _PEAKS], env=variables, capture_output=True, timeout=60, check=True
-        )
+        command = [sys.executable, "-c", _PEAKS]
+        done = subprocess.run(command, env=variables, capture_output=True, timeout=60, check=True)
         return Peaks(**json.loads(done.stdout))
     return None
 
 
-def _outcome(check: Check, about: str, here: Here, directory: Path, model: str | None, peaks: Peaks | None) -> Outcome:
-    ids, began = here.ids[: check.gpus], time.monotonic()
+def _outcome(
+    check: Check, about: str, here: Here, directory: Path, model: str | None, peaks: Peaks | None, ends: float
+) -> Outcome:
+    ids, began, why = here.ids[: check.gpus], time.monotonic(), ""
     file, log, results = directory / "selftest.yaml", directory / "log", directory / "results"
     file.write_text(json.dumps(file_of(check, bool(ids), model)), encoding="utf-8")
     kept = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
     variables = {**kept, "CUDA_VISIBLE_DEVICES": ",".join(ids), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
     train = [*_TRAIN, str(file), "--storage-path", str(results), "--no-ray-ui"]
-    why = run_apart(train, log, LIMIT_S[here.form], variables)
-    if check.resumes and not why:
-        more = ["--resume", "--stop", json.dumps({"training_iteration": check.iterations})]
-        why = run_apart([*train, *more], log, LIMIT_S[here.form], variables)
+    more = ["--resume", "--stop", json.dumps({"training_iteration": check.iterations})]
+    for command in (train, [*train, *more])[: 1 + check.resumes]:
+        why = why or run_apart(command, log, min(LIMIT_S[here.form], ends - time.monotonic()), variables)
     seconds = round(time.monotonic() - began, 1)
+    if why and time.monotonic() >= ends:
+        return Outcome(check.name, about, SKIPPED, _LATE, seconds)
     found = [result for path in results.glob(f"selftest/*/{RESULT_FILE}") for result in json_lines(path)]
     measured: list[dict[str, Any]] = []
     if len(found) < check.iterations:

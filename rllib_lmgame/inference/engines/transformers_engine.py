@@ -116,8 +116,7 @@ def processed_logprobs(
     logits = logits.float()
     if any(ids is not None for ids in allowed):
         logits = torch.stack([_only(row, ids) for row, ids in zip(logits, allowed, strict=True)])
-    temperatures = torch.tensor([s.temperature or 1.0 for s in specs], device=logits.device)
-    logits = logits / temperatures[:, None]
+    logits = logits / torch.tensor([[s.temperature or 1.0] for s in specs], device=logits.device)
     for row, spec in enumerate(specs):
         if spec.temperature > 0 and (spec.top_k or spec.top_p < 1):
             logits[row] = _truncate(logits[row], spec)

@@ -1,4 +1,4 @@
-"""Summarise Ray's report of a process that was killed because the node ran out of memory."""
+"""Summarise reports of memory that ran out: Ray's of a process that it killed, PyTorch's of a GPU."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ _LOWER = {
 
 
 def oom_line(text: str) -> str | None:
-    """One line: which process Ray killed as memory ran out, and what to lower; ``None`` if ``text`` reports none."""
+    """One line: which process Ray killed as memory ran out, or how full a GPU was, and what to lower; else ``None``."""
+    if (on_gpu := re.search(r"CUDA out of memory[^\n]*? is free", text)) is not None:
+        return f"{on_gpu[0]}; lower {LEARNER_KEYS}, or of an engine config.inference.gpu_memory_utilization"
     if _REPORT not in text:
         return None
     killed = _KILLED.search(text)

@@ -43,8 +43,7 @@ class WholeEpisodes(TrainingData):
         unit = self._units(num_shards)
         sizes = np.bincount(unit, weights=[max(1, num_tokens(episode, self.modules)) for episode in episodes])
         sizes = sizes.astype(np.int64) - (self._shared(unit) if self.share_prompts else 0)
-        largest_first = np.argsort(-sizes, kind="stable")
-        chosen = assign_balanced(sizes, num_shards, largest_first)[unit]
+        chosen = assign_balanced(sizes, num_shards, np.argsort(-sizes, kind="stable"))[unit]
         shards = [[episodes[i] for i in np.flatnonzero(chosen == index)] for index in range(num_shards)]
         whole: Any = self  # Ray's part of the class has no types.
         return [(replace(whole, episodes=shard, episodes_refs=None), {}) for shard in shards]

@@ -46,16 +46,13 @@ _REPLACED_BY = {
 }
 _WITHOUT_COPIES = {"bf16_master_weights_and_grads", "bf16_optimizer_states", "fp16_master_weights_and_grads"}
 """Options of half precision that leave no float32 copies of the weights, or states of the optimizer."""
-_KNOWN_KEYS = frozenset(
-    (
-        *("activation_checkpointing", "aio", "amp", "bf16", "bfloat16", "checkpoint", "comms_logger"),
-        *("communication_data_type", "data_types", "disable_allgather", "dump_state", "flops_profiler", "fp16"),
-        *("gradient_predivide_factor", "memory_breakdown", "monitor_config", "prescale_gradients"),
-        *("seq_parallel_communication_data_type", "sparse_gradients", "steps_per_print"),
-        *("tensorboard", "csv_monitor", "wandb", "timers", "torch_autocast", "wall_clock_breakdown"),
-        *("zero_allow_untested_optimizer", "zero_force_ds_cpu_optimizer", "zero_optimization"),
-    )
-)
+_KNOWN_KEYS = {
+    *("activation_checkpointing", "aio", "amp", "bf16", "bfloat16", "checkpoint", "comms_logger", "csv_monitor"),
+    *("communication_data_type", "data_types", "disable_allgather", "dump_state", "flops_profiler", "fp16", "timers"),
+    *("gradient_predivide_factor", "memory_breakdown", "monitor_config", "prescale_gradients", "sparse_gradients"),
+    *("seq_parallel_communication_data_type", "steps_per_print", "tensorboard", "wandb", "torch_autocast"),
+    *("wall_clock_breakdown", "zero_allow_untested_optimizer", "zero_force_ds_cpu_optimizer", "zero_optimization"),
+}
 
 
 def deepspeed_config(user: Mapping[str, Any], grad_clip: float | None = None) -> dict[str, Any]:

@@ -51,8 +51,8 @@ class HostStates:
 def tensors_in(value: Any) -> Iterator[torch.Tensor]:
     """Of modules, mappings and sequences, with the shares of parameters that ZeRO 3 divides."""
     if isinstance(value, torch.Tensor):
-        yield value
-        value = [getattr(value, "ds_tensor", None)]
+        yield from [value] * (not (parts := getattr(value, "__tensor_flatten__", lambda: [()])()[0]))  # 8-bit moments.
+        value = [getattr(value, name, None) for name in (*parts, "ds_tensor")]
     elif isinstance(value, torch.nn.Module):
         value = [*value.parameters(), *value.buffers()]
     elif isinstance(value, Mapping):

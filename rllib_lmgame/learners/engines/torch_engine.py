@@ -151,7 +151,8 @@ def learning_rates(options: TrainingOptions, lr: float, factor: float = 1.0) -> 
 def set_learning_rates(optimizer: torch.optim.Optimizer, rates: Mapping[str, float]) -> None:
     """Set the rate of each part; 0 for one that rests: no gradient is to ZeRO one of zero, and momentum goes on."""
     for group in optimizer.param_groups:
-        group["lr"] = rates[group[PART]]
+        rate, held = rates[group[PART]], group["lr"]  # torchao's holds a tensor: a number would compile anew.
+        group["lr"] = torch.full_like(held, rate) if isinstance(held, torch.Tensor) else rate
 
 
 @torch.no_grad()

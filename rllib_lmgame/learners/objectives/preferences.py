@@ -110,8 +110,7 @@ class PreferenceObjective(Objective):
         policy, tokens = summed(logprobs), summed(np.ones(len(slots)))
         asks = self.of_sides.asks_reference
         reference = summed(batch.ref_logprobs[slots]) if asks else torch.zeros_like(policy)
-        chosen = summed(batch.rewards[slots]) > 0
-        return Sides(policy, reference, tokens), chosen
+        return Sides(policy, reference, tokens), summed(batch.rewards[slots]) > 0
 
     def _log(self, update: ModuleUpdate, loss: float, sides: Sides, good: Any, bad: Any) -> None:
         """Means over pairs, so weighted that the meter's mean over tokens is that."""
@@ -124,8 +123,7 @@ class PreferenceObjective(Objective):
         means = [each / max(pairs, 1) for each in sums]
         names = dict(zip(PREFERENCE_NAMES[2:], means, strict=True))
         names["reward_margin"] = means[0] - means[1]
-        share = size / update.ranks.world
-        found = {name: share * value for name, value in names.items()}
+        found = {name: size / update.ranks.world * value for name, value in names.items()}
         right = float((0.5 * (1 + torch.sign(gained[0] - gained[1]))).sum())
         found["reward_accuracy"] = size * right / max(pairs, 1)
         update.meter.add(found | {"policy_loss": size * loss, "total_loss": size * loss})

@@ -99,8 +99,7 @@ class APIConversation:
 
     def final_prompt(self) -> Prompt:
         """The last reply and where the next would begin, for the value of what an episode that was cut short left."""
-        pieces = self.chat.pieces
-        closed = self._after_reply(self._row, [Part(Source.TEMPLATE, pieces.turn_end)])
+        closed = self._after_reply(self._row, [Part(Source.TEMPLATE, self.chat.pieces.turn_end)])
         return Prompt([*self._row, *closed], np.asarray(closed, np.int32), False, 0)
 
     def _room(self, prompt: int) -> tuple[int, bool]:

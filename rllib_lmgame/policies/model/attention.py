@@ -294,8 +294,7 @@ def _eager(
     scores = scores.masked_fill(~mask, float("-inf")).float()
     if sinks is not None:
         scores = torch.cat([scores, sinks.float().reshape(1, -1, 1, 1).expand(*scores.shape[:3], 1)], dim=-1)
-    weights = scores.softmax(dim=-1)[..., :length].to(q.dtype)
-    return weights @ v
+    return scores.softmax(dim=-1)[..., :length].to(q.dtype) @ v
 
 
 def resolve_implementation(choice: str, dtype: torch.dtype, on_gpu: bool) -> str:

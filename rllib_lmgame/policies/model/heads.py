@@ -232,8 +232,7 @@ class _ChosenAndEntropy(torch.autograd.Function):
 
 
 def _blocks(logits: Tensor) -> Iterator[slice]:
-    block = GPU_BLOCK_BYTES if logits.is_cuda else BLOCK_BYTES
-    size = max(1, block // max(1, 4 * logits.shape[-1]))
+    size = max(1, (GPU_BLOCK_BYTES if logits.is_cuda else BLOCK_BYTES) // max(1, 4 * logits.shape[-1]))
     for start in range(0, logits.shape[0], size):
         yield slice(start, start + size)
 
