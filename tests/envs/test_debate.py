@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rllib_lmgame.base.plugin import named_in
@@ -75,6 +75,7 @@ def test_an_honest_case_beats_every_attack_from_either_side(attack: str) -> None
     st.lists(st.sampled_from(sorted(attacks(CARS, PRO))), min_size=1, max_size=3),
     st.integers(1, 3),
 )
+@example(next(t for t in TOPICS if "Robots" in t.statement), PRO, ["one word", "padding"], 1)
 def test_nothing_is_won_by_adding_what_is_no_new_point(topic: Topic, side: str, names: list[str], points: int) -> None:
     speech = " ".join(f"{point}." for point in topic.points(side)[:points])
     skipped = {"the other side's words", "no stops"}

@@ -70,7 +70,7 @@ REASONS = frozenset(
 SPEAKERS_WORDS = frozenset(
     map(
         stem,
-        word_set("opponent opponents say says said claim claims argue argues argument point points side true little"),
+        word_set("opponent opponents say said claim claims argue argues argument know point points side true little"),
     )
 )
 """Words with which points are introduced, which say nothing themselves."""
