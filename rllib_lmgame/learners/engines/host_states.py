@@ -51,7 +51,9 @@ class HostStates:
 def tensors_in(value: Any) -> Iterator[torch.Tensor]:
     """Of modules, mappings and sequences, with the shares of parameters that ZeRO 3 divides."""
     if isinstance(value, torch.Tensor):
-        yield from [value] * (not (parts := getattr(value, "__tensor_flatten__", lambda: [()])()[0]))  # 8-bit moments.
+        parts, *_ = getattr(value, "__tensor_flatten__", lambda: [()])()
+        if not parts:  # 8-bit moments have them, and no memory of their own.
+            yield value
         value = [getattr(value, name, None) for name in (*parts, "ds_tensor")]
     elif isinstance(value, torch.nn.Module):
         value = [*value.parameters(), *value.buffers()]
