@@ -1,14 +1,14 @@
 """Asynchronous rollouts against playing and updating in turns, on the work of ``iteration.py``.
 
 In turns each phase has ``--cores`` threads: G2 and U2 are its rollout and its update in seconds. G1 and U1 are the same
-with one thread, as they are beside each other. With no costs of its own, this would make an iteration
-S = (G2 + U2) / max(G1, U1) times as fast. Each round measures the three kinds of iteration one after the other.
+with one thread, as they are beside each other. With no costs of its own, this would make an iteration S = (G2 + U2) /
+max(G1, U1) times as fast. Each round measures the three kinds of iteration one after the other.
 
-With ``--tail`` replies differ in length by 16 times: of 32 games 28 have replies of up to 16 tokens and four of up to
-256, in eight turns. Each round measures iterations with one thread in turns, with ``max_staleness: 1``, and with the
-bound that ``--tail`` gives.
+With ``--tail`` replies differ in length by 16 times: of 32 games ``--long`` have replies of up to 256 tokens and the
+others of up to 16, in eight turns. Each round measures iterations with one thread in turns, with ``max_staleness: 1``,
+and with the bound that ``--tail`` gives.
 
-    python benchmarks/async_rollouts.py [--wait-ms 0] [--tail 4] [--repeats 5] [--json FILE]
+    python benchmarks/async_rollouts.py [--wait-ms 0] [--tail 4 [--long 4]] [--repeats 5] [--json FILE]
 """
 
 from __future__ import annotations
@@ -77,6 +77,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--minibatches", type=int, default=4, help="optimizer steps per update")
     parser.add_argument("--wait-ms", type=float, default=0.0, help="how long a step of a game sleeps")
     parser.add_argument("--tail", type=int, default=0, metavar="STALENESS", help="see above")
+    parser.add_argument("--long", type=int, default=4, help="games of 32 with long replies, with --tail")
     parser.add_argument("--json", metavar="FILE", help="also write all figures to this file")
     return parser.parse_args()
 
@@ -131,8 +132,10 @@ def measured(arguments: argparse.Namespace, threads: int, max_staleness: int) ->
     if arguments.tail:
         game["env_config"] |= SMALL
         config.environment(env=None, env_config={})
-        few = {**game, "episodes": 4, "name": "long", "language_model": {"max_tokens_per_turn": 16 * iteration.REPLY}}
-        config.update_from_dict({"games": [{**game, "episodes": 28}, few], "language_model": {"context_length": 4096}})
+        long = {**game, "episodes": arguments.long, "name": "long"}
+        long["language_model"] = {"max_tokens_per_turn": 16 * iteration.REPLY}
+        short = {**game, "episodes": 32 - arguments.long}
+        config.update_from_dict({"games": [short, long], "language_model": {"context_length": 4096}})
         config.update_from_dict({"text_rollouts": {"episodes_per_iteration": 32}, "num_envs_per_env_runner": 256})
     else:
         config.environment(env_config=game["env_config"])

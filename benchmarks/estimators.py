@@ -3,16 +3,17 @@
 For each seed a supervised run (``tuned_examples/sokoban-sft-tiny.yaml``) ends at half of the validation levels; from
 its weights every method goes on until ``--turns`` replies were played, with the settings of the quick start
 (``tuned_examples/quickstart-sokoban.yaml``) less its curriculum and its averaged weights, which are for a longer run,
-with AdamW, one learner and a learning rate of its own: PPO with three kinds of GAE, GRPO, RLOO, REINFORCE++ and GiGPO,
-those that need groups with eight games on each level. ``sft`` goes on learning from the solver, from about three
-quarters as many replies. ``lora`` is PPO with adapters alone, ``async_rollouts`` PPO that plays ahead.
-GRPO on half of its groups (``grpo_half``), DPO and AgentEvol have the settings of their own examples; AgentEvol
-imitates its own successes alone, from the warm start. ``distillation`` has no reward of the game: a teacher, what
+with AdamW, one learner and a learning rate of its own: PPO with three kinds of GAE, GRPO, Dr. GRPO, RLOO, REINFORCE++
+and GiGPO, those that need groups with eight games on each level. ``gigpo_mean`` does not divide by deviations;
+``graph_credit`` (``graph_credit.py``) neither. ``sft`` goes on learning from the solver, from about three quarters as
+many replies. ``muon`` is PPO by Muon, ``lora`` with adapters alone, ``async_rollouts`` PPO that plays ahead. GRPO on
+half of its groups (``grpo_half``), DPO and AgentEvol have the settings of their own examples; AgentEvol imitates its
+own successes alone, from the warm start. ``distillation`` has no reward of the game: a teacher, what
 ``tuned_examples/sokoban-sft-tiny.yaml`` ends with, judges each token. Turns are those that are learnt from. Success is
-measured on the same held-out levels, so differences are paired, and between iterations on validation levels.
-Each run is ``rllib train file ...``, printed before it starts; what has its ``report.json`` is not run again. Written
-are ``OUT.csv`` and ``OUT.png``, success at the end of every run, and ``OUT-curves.csv`` and ``OUT-curves.png``,
-success over the turns.
+measured on the same held-out levels, so differences are paired, and between iterations on validation levels. Each run
+is ``rllib train file ...``, printed before it starts; what has its ``report.json`` is not run again. Written are
+``OUT.csv`` and ``OUT.png``, success at the end of every run, and ``OUT-curves.csv`` and ``OUT-curves.png``, success
+over the turns.
 
     python benchmarks/estimators.py [--turns 60000] [--seeds 0 1 2] [--only gae grpo] --out docs/results/estimators
     python benchmarks/estimators.py --only gae lora async_rollouts grpo_half dpo agentevol distillation sft \
@@ -25,6 +26,7 @@ from __future__ import annotations
 import argparse
 import csv
 import json
+import os
 import shlex
 import subprocess
 import sys
@@ -53,8 +55,15 @@ FILES = {
 }
 """Experiment of a method; all others are the quick start's."""
 GROUP = 8
+VARIANTS: dict[str, Any] = {
+    **dict.fromkeys(("muon", "lora", "async_rollouts"), "gae"),
+    "distillation": "reinforce_pp",
+    "gigpo_mean": {"type": "gigpo", "divide_by_std": False},
+    "graph_credit": {"type": "graph_credit:GraphCredit", "divide_by_std": False},
+}
+"""Estimators of methods that have another name."""
 ESTIMATORS = ("gae", "turn_gae", "bilevel_gae", "grpo", "rloo", "reinforce_pp", "gigpo")
-METHODS = (*ESTIMATORS, "sft", "lora", "grpo_half", "dpo", "agentevol", "distillation", "async_rollouts")
+METHODS = (*ESTIMATORS, "dr_grpo", *VARIANTS, "sft", "grpo_half", "dpo", "agentevol")
 TURNS = "env_runners/num_env_steps_sampled_lifetime"
 HELD_OUT = "evaluation/env_runners/success_rate"
 STEPS = "supervised_steps"
@@ -104,14 +113,15 @@ def settings(method: str, seed: int, turns: int, model: str, teacher: str) -> di
     common |= {"config.lr": lr}
     if method == "grpo_half":
         return common
-    estimator = {"distillation": "reinforce_pp", "lora": "gae", "async_rollouts": "gae"}.get(method, method)
+    estimator = VARIANTS.get(method, method)
+    kind = plugins.ESTIMATORS.class_of(estimator if isinstance(estimator, str) else estimator["type"])
     common |= {
         "config.env_config.min_distance": 3,
         "config.num_learners": 0,
         "config.training.ema_decay": None,
-        "config.training.optimizer": "adamw",
+        "config.training.optimizer": "muon" if method == "muon" else "adamw",
         "config.training.advantage_estimator": estimator,
-        "config.text_rollouts.group_size": GROUP if plugins.ESTIMATORS.class_of(estimator).needs_groups else 1,
+        "config.text_rollouts.group_size": GROUP if kind.needs_groups else 1,
     }
     if method == "lora":
         faster = [[at, 10 * rate] for at, rate in lr]
@@ -142,7 +152,8 @@ def train(file: Path, overrides: Mapping[str, Any], directory: Path) -> Path:
         if directory.is_dir():  # Else a run beside it would begin anew, under another name.
             arguments.append("--resume")
         print(f"\n$ {shlex.join(arguments)}", flush=True)
-        subprocess.run(arguments, check=True)
+        path = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+        subprocess.run(arguments, check=True, env={**os.environ, "PYTHONPATH": path})
     return max(directory.glob("*/report.json")).parent
 
 

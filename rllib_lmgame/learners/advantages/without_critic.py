@@ -84,8 +84,7 @@ class RLOO(GroupRelative):
 class MaxRL(GroupRelative):
     """``(R - mean) / mean`` of the group, 0 where the mean is not positive (MaxRL, arXiv 2602.02710).
 
-    It is for returns of 0 and 1, of which rare ones count more. A mean of at most 1e-6 of the
-    returns' size is a rounding error and counts as 0.
+    It is for returns of 0 and 1, of which rare ones count more.
     """
 
     type: str = tag("max_rl", "Its name.")
@@ -117,11 +116,14 @@ class GiGPO(Estimator):
         trajectory = np.repeat(np.arange(len(inputs.groups)), np.diff(inputs.turn_ranges))
         played, of_episodes = np.unique(trajectory), np.zeros(len(inputs.groups))
         of_episodes[played] = self._compared(inputs.returns[played], inputs.groups[played])
-        returns = discounted_sums(inputs.turn_rewards, inputs.gamma, inputs.turn_ranges)
         seen = np.stack([inputs.groups[trajectory], inputs.turn_observations], axis=1)
-        _, anchors = np.unique(seen, axis=0, return_inverse=True)
-        of_steps = self._compared(returns, anchors.reshape(-1))
+        states = np.unique(seen, axis=0, return_inverse=True)[1].reshape(-1)
+        of_steps = self._compared(self.turn_returns(inputs, states), states)
         return inputs.turn_per_token(of_episodes[trajectory] + self.step_weight * of_steps).astype(np.float32)
+
+    def turn_returns(self, inputs: AdvantageInputs, states: np.ndarray) -> np.ndarray:
+        """``G_u``, float64 ``[U]``; ``states`` int64 ``[U]`` are equal where one group saw the same text."""
+        return discounted_sums(inputs.turn_rewards, inputs.gamma, inputs.turn_ranges)
 
     def _compared(self, values: np.ndarray, groups: np.ndarray) -> np.ndarray:
         centred = values - group_means(values, groups)
@@ -179,7 +181,6 @@ class ReinforcePP(Estimator):
     own_scale = True
 
     def __call__(self, inputs: AdvantageInputs) -> np.ndarray:
-        """Advantages, float32 ``[A]``; 0 where all returns are equal, else of unit deviation whatever their size."""
         return normalize(rewards_to_go(inputs), "batch", inputs)
 
 

@@ -47,6 +47,7 @@ class BanditOptions(TextGameOptions):
     safe_reward: float = option(0.1, "What the safe arm pays.")
     risky_reward: float = option(1.0, "What the risky arm pays when it pays.")
     risky_probability: float = option(0.25, "Probability that the risky arm pays.", ge=0, le=1)
+    any_pair: bool = option(False, "Pair any safe with any risky occupation of a split; else each has one partner.")
 
 
 class Bandit(TextGame):
@@ -59,7 +60,8 @@ class Bandit(TextGame):
     Success: the last choice is the arm with the higher mean, whatever it paid.
     Horizon: one reply. Rewards are those of SCOUT (arXiv 2601.21754), the names are our own.
     Levels: 12 pairs of occupations for training, 4 for validation and 8 for tests, each in both orders. No
-        occupation is in two pairs, so that who succeeds in a test knows what the words mean.
+        occupation is in two pairs, so that who succeeds in a test knows what the words mean. With ``any_pair`` there
+        are 288, 32 and 128 levels.
     Solver: the arm with the higher mean.
     """
 
@@ -92,6 +94,8 @@ class Bandit(TextGame):
         pairs = [pair for split in PAIRS.values() for pair in split]
         while True:
             safe, risky = rng.choice(pairs)
+            if self.options.any_pair:
+                safe = rng.choice(next(each for each in PAIRS.values() if (safe, risky) in each))[0]
             yield Level((safe, risky) if rng.random() < 0.5 else (risky, safe), risky)
 
     def level_key(self, level: Level) -> str:
@@ -124,6 +128,11 @@ class Bandit(TextGame):
     def expert_action(self) -> str:
         """The arm with the higher mean."""
         return max(self._level.arms, key=self._mean)
+
+    def expert_thought(self) -> str:
+        """How each of the two lives."""
+        lives = {arm: "reckless" if arm == self._level.risky else "careful" for arm in self._level.arms}
+        return " ".join(f"The {arm} lives a {life} life." for arm, life in lives.items())
 
     def _mean(self, arm: str) -> float:
         """What an arm pays on average."""
