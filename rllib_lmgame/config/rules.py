@@ -57,6 +57,8 @@ def replies(s: RunConfig, f: Any) -> Found:
     if form.think_opening in form.tags:
         say = "is also language_model.think_tag, so that every action would be taken for reasoning; name another"
         yield Broken("language_model.answer_tag", say, ("language_model.think_tag",))
+    if s.language_model.think == "required" and s.text_rollouts.constrained_decoding:
+        yield Broken("language_model.think", "`required`, but text_rollouts.constrained_decoding writes no reasoning")
 
 
 def numerics(s: RunConfig, f: Any) -> Found:
@@ -71,9 +73,7 @@ def numerics(s: RunConfig, f: Any) -> Found:
     if s.training.optimizer == "muon" and not optimizer_is_guarded(s.deepspeed):
         yield Broken("training.optimizer", "`muon` needs whole matrices, which ZeRO divides: set stage 0 without bf16")
     if s.training.torch_compile and divides_weights(s.deepspeed):
-        yield Broken(
-            "training.torch_compile", "does not go with ZeRO stage 3, which gathers weights in hooks of layers"
-        )
+        yield Broken("training.torch_compile", "does not go with ZeRO stage 3, whose hooks gather each layer's weights")
 
 
 def imitation(s: RunConfig, f: Any) -> Found:

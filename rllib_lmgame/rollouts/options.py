@@ -50,8 +50,8 @@ class TextRolloutOptions(Group):
     )
     constrained_decoding: bool = option(
         False,
-        "Constrain replies to the legal moves, where the game lists some. Log-probabilities are among the allowed "
-        "tokens, and tokens without an alternative are not trained on.",
+        "Constrain replies to the legal moves, without reasoning, where a game lists some. Log-probabilities are among "
+        "the allowed tokens, and tokens without an alternative are not trained on.",
     )
     reward_scale: Scheduled[float] = option(1.0, "Factor on rewards in training (not in metrics).", gt=0, le=1e6)
     deterministic: bool | Literal["auto"] = option(

@@ -52,7 +52,6 @@ def test_help_and_version(capsys):
         (["example", "list", "-f", "no such thing"], "no example"),
         (["doctor", "more", "--lerning"], "unrecognized arguments: more --lerning; did you mean --learning?"),
         (["compare", "x", "--title", "t"], "--title goes with --out"),
-        (["train", "file", "a.yaml", "--measure"], "--measure goes with --dry-run"),
         (["--dry-run", "train", "file", "a.yaml"], "unrecognized arguments: --dry-run in front of `train`; see"),
         (["doctor", "--learning", "--checks", "sdpa"], "error: --checks goes with --gpu; see"),
     ],

@@ -29,6 +29,7 @@ evaluation_interval | {run: LMGameSFT, env: null, supervised: {data: 'data:agent
 inference.temperature | {teacher: {model: 'openai:big@http://127.0.0.1:8000/v1'}, inference: {temperature: 0.7}}
 games[0].temperature | {teacher: {model: 'openai:big@http://127.0.0.1:8000/v1'}, games: [{env: lmgame/Maze-v0, temperature: 0.7}]}
 text_rollouts.constrained_decoding | {teacher: {model: 'openai:big@http://127.0.0.1:8000/v1'}, text_rollouts: {constrained_decoding: true}}
+language_model.think | {language_model: {think: required}, text_rollouts: {constrained_decoding: true}}
 training.torch_compile | {training: {torch_compile: true}, deepspeed: {zero_optimization: {stage: 3}}}
 training.max_row_tokens | training: {max_row_tokens: 128}
 grad_clip_by | grad_clip_by: value
