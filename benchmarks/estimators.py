@@ -151,8 +151,8 @@ def train(file: Path, overrides: Mapping[str, Any], directory: Path) -> Path:
         arguments += ["--storage-path", str(directory.parent), "-n", directory.name]
         if directory.is_dir():  # Else a run beside it would begin anew, under another name.
             arguments.append("--resume")
-        print(f"\n$ {shlex.join(arguments)}", flush=True)
         path = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+        print(f"\n$ PYTHONPATH={shlex.quote(path)} {shlex.join(arguments)}", flush=True)
         subprocess.run(arguments, check=True, env={**os.environ, "PYTHONPATH": path})
     return max(directory.glob("*/report.json")).parent
 

@@ -62,7 +62,7 @@ def command(args: argparse.Namespace) -> int:
 def _train(args: argparse.Namespace) -> int:
     """Run the checks of the GPUs, or that of learning, and print each result as soon as it is there."""
     from rllib_lmgame.base.new_files import new_file, writing
-    from rllib_lmgame.experiments.checks.machine import Here, findings
+    from rllib_lmgame.experiments.checks.machine import UsableGpus, findings
     from rllib_lmgame.experiments.selftest.learning import LEARNING
     from rllib_lmgame.experiments.selftest.running import FAILED, outcomes
     from rllib_lmgame.policies.model.files import check_model
@@ -73,7 +73,7 @@ def _train(args: argparse.Namespace) -> int:
         check_model(args.model, "--model")
     with ExitStack() as held:
         file = None if args.out is None else held.enter_context(new_file(args.out))
-        here, began, found = Here.look(), time.monotonic(), []
+        here, began, found = UsableGpus.look(), time.monotonic(), []
         if not args.json:
             cards = [f"{card.name}, {card.memory:.0f} GB" for card in here.cards]
             print(printable("; ".join(cards) or f"{here.why_none}: checks run in their CPU form"), flush=True)

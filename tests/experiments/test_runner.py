@@ -85,7 +85,7 @@ def test_a_gpu_that_is_not_there_is_refused_before_ray_starts(no_ray, monkeypatc
     assert list(tmp_path.iterdir()) == []
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     seen, cards = [], [SimpleNamespace(memory=gib) for gib in (8, 22.5)]
-    monkeypatch.setattr(cluster.Here, "look", lambda: SimpleNamespace(cards=cards))
+    monkeypatch.setattr(cluster.UsableGpus, "look", lambda: SimpleNamespace(cards=cards))
     monkeypatch.setattr(resources, "check_fits", lambda checked, here: seen.append(here))
     for check in (True, False):
         with pytest.raises(Started):

@@ -14,7 +14,7 @@ import pytest
 from rllib_lmgame.cli.main import main
 from rllib_lmgame.experiments.checks import machine
 from rllib_lmgame.experiments.checks.check import check_experiments
-from rllib_lmgame.experiments.checks.machine import Gpu, Here, visible
+from rllib_lmgame.experiments.checks.machine import Gpu, UsableGpus, visible
 from rllib_lmgame.experiments.files.reading import read_experiments
 from rllib_lmgame.experiments.results.files import RESULT_FILE
 from rllib_lmgame.experiments.selftest import running
@@ -23,12 +23,12 @@ from rllib_lmgame.experiments.selftest.learning import DILEMMA, GAMES, LEARNING
 from rllib_lmgame.experiments.selftest.running import run_apart
 from rllib_lmgame.telemetry.metrics import LEARNER_NAMES
 
-NONE = Here((), (), "there is no GPU here")
+NONE = UsableGpus((), (), "there is no GPU here")
 CHECK = {check.name: check for check in CHECKS}
 
 
-def cards(*sizes: float) -> Here:
-    return Here(tuple(Gpu("H100", size, "570", "9.0") for size in sizes), tuple(map(str, range(len(sizes)))))
+def cards(*sizes: float) -> UsableGpus:
+    return UsableGpus(tuple(Gpu("H100", size, "570", "9.0") for size in sizes), tuple(map(str, range(len(sizes)))))
 
 
 def results_with(**numbers: Any) -> list[dict[str, Any]]:
@@ -60,7 +60,7 @@ def test_hidden_gpus_are_left_alone(variable: str | None, ids: str) -> None:
         ("sdpa", cards(80), ""),
     ],
 )
-def test_what_cannot_run_here_says_why(name: str, here: Here, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_run_here_says_why(name: str, here: UsableGpus, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running.importlib.util, "find_spec", lambda name: None if name == "peft" else name)
     monkeypatch.setattr(running, "version_of", lambda name: None)
     assert running.lacking(here, CHECK[name]) == why
@@ -74,9 +74,9 @@ def test_an_engine_for_processors_does_not_play_for_one_for_gpus(monkeypatch: py
     monkeypatch.setattr(machine, "gpus", lambda: list(cards(8, 80).cards))
     monkeypatch.setattr(machine.metadata, "version", lambda name: "2.13.0")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,MIG-a,MIG-b")
-    assert [card.memory for card in Here.look().cards] == [8, 80, 80], "whose part of a card is, nobody tells"
+    assert [card.memory for card in UsableGpus.look().cards] == [8, 80, 80], "whose part of a card is, nobody tells"
     monkeypatch.setattr(machine.metadata, "version", lambda name: "2.13.0+cpu")
-    assert "built for CPUs" in Here.look().why_none
+    assert "built for CPUs" in UsableGpus.look().why_none
 
 
 def test_a_process_that_dies_is_told_of(tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ def fates(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     monkeypatch.setenv("RAY_ADDRESS", "somewhere:1")
     monkeypatch.setattr(running, "run_apart", run)
     monkeypatch.setattr(running, "measured_peaks", lambda here: Peaks(flops=1e12, bytes_per_s=1e10))
-    monkeypatch.setattr(Here, "look", classmethod(lambda cls: NONE))
+    monkeypatch.setattr(UsableGpus, "look", classmethod(lambda cls: NONE))
     return told
 
 

@@ -66,7 +66,7 @@ def gpus() -> list[Gpu]:
 
 
 @dataclass(frozen=True)
-class Here:
+class UsableGpus:
     """GPUs to use: ``ids`` are what ``CUDA_VISIBLE_DEVICES`` calls the ``cards``; ``why_none``: why there are none."""
 
     cards: tuple[Gpu, ...]
@@ -79,7 +79,7 @@ class Here:
         return "gpu" if self.cards else "cpu"
 
     @classmethod
-    def look(cls) -> Here:
+    def look(cls) -> UsableGpus:
         """This machine, with the GPUs that ``CUDA_VISIBLE_DEVICES`` leaves."""
         if not (cards := gpus()):
             return cls((), (), "there is no GPU here")

@@ -16,7 +16,7 @@ from rllib_lmgame.algorithms.cluster.ray_cluster import join, join_existing, shu
 from rllib_lmgame.algorithms.cluster.threads import tell_trials_at_once
 from rllib_lmgame.experiments.checks import resources
 from rllib_lmgame.experiments.checks.check import CheckedExperiment
-from rllib_lmgame.experiments.checks.machine import Here
+from rllib_lmgame.experiments.checks.machine import UsableGpus
 
 
 def quieten_ray(verbosity: int) -> int:
@@ -86,7 +86,7 @@ def _start_or_join(checked: Sequence[CheckedExperiment], options: RunOptions, co
     # Ray would take its time to start before it is refused.
     resources.check_placeable(checked, resources.node_here(num_cpus, options.num_gpus))
     if options.memory_check and any(map(resources.asked_by, checked)):
-        resources.check_fits(checked, max((card.memory for card in Here.look().cards), default=float("inf")))
+        resources.check_fits(checked, max((card.memory for card in UsableGpus.look().cards), default=float("inf")))
     start_local(
         num_cpus=num_cpus,
         num_gpus=options.num_gpus,

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rllib_lmgame.experiments.checks.machine import Here, version_of
+from rllib_lmgame.experiments.checks.machine import UsableGpus, version_of
 from rllib_lmgame.experiments.results.files import RESULT_FILE, json_lines
 from rllib_lmgame.experiments.selftest.checks import Check, Peaks, file_of, judged
 
@@ -35,7 +35,7 @@ _PEAKS = (
 )
 
 
-def lacking(here: Here, check: Check) -> str:
+def lacking(here: UsableGpus, check: Check) -> str:
     """Why a check cannot run here; empty if it can."""
     wanted = "a GPU" if check.gpus == 1 else f"{check.gpus} GPUs"
     missing = [name for name in check.packages if importlib.util.find_spec(name) is None]
@@ -67,7 +67,7 @@ class Outcome:
     log: str = ""
 
 
-def outcomes(checks: Sequence[Check], here: Here, model: str | None = None) -> Iterator[Outcome]:
+def outcomes(checks: Sequence[Check], here: UsableGpus, model: str | None = None) -> Iterator[Outcome]:
     """Run one check after the other; each as soon as it is over."""
     over = time.monotonic() + ONE_GPU_S
     peaks = measured_peaks(here)
@@ -81,7 +81,7 @@ def outcomes(checks: Sequence[Check], here: Here, model: str | None = None) -> I
             yield _outcome(check, about, here, Path(directory), model, peaks if check.gpus == 1 else None, ends)
 
 
-def measured_peaks(here: Here) -> Peaks | None:
+def measured_peaks(here: UsableGpus) -> Peaks | None:
     """What the first device can do, measured in a process of its own; ``None`` if that fails."""
     variables = {**os.environ, "CUDA_VISIBLE_DEVICES": ",".join(here.ids[:1]), "OMP_NUM_THREADS": "1"}
     with contextlib.suppress(subprocess.SubprocessError, ValueError):
@@ -92,7 +92,7 @@ def measured_peaks(here: Here) -> Peaks | None:
 
 
 def _outcome(
-    check: Check, about: str, here: Here, directory: Path, model: str | None, peaks: Peaks | None, ends: float
+    check: Check, about: str, here: UsableGpus, directory: Path, model: str | None, peaks: Peaks | None, ends: float
 ) -> Outcome:
     ids, began, why = here.ids[: check.gpus], time.monotonic(), ""
     file, log, results = directory / "selftest.yaml", directory / "log", directory / "results"
