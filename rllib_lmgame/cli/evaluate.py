@@ -126,15 +126,15 @@ def _evaluation(own_options: dict[str, Any], args: argparse.Namespace, connect: 
     for text in args.players:
         source = split_name(text)[1]
         named[player_name(text, [*named, *opponents], PLAYER)] = HUGGING_FACE * _is_model(source) + source
-    runs: dict[str, EvaluatedModel] = {
+    runs = {
         name: PoliciesOfRun(name, source, settings, opponents, connect)
         for name, source in named.items()
         if expanded(source).is_dir()
     }
+    if args.config and not opponents and runs.keys() == named.keys():
+        raise ConfigError("--config", f"{', '.join(named)}: policies of runs play with the settings of their runs")
     if not games and runs:
-        first = next(iter(runs.values()))
-        assert isinstance(first, PoliciesOfRun)
-        games = with_names(games_of_run(first.config, split, own_options))
+        games = with_names(games_of_run(next(iter(runs.values())).config, split, own_options))
     elif not games:
         for source in named.values():  # Who is nobody is named first.
             if not source.startswith(HUGGING_FACE):
@@ -153,10 +153,9 @@ def _evaluation(own_options: dict[str, Any], args: argparse.Namespace, connect: 
         at_once = args.parallel or (MODELS_AT_ONCE if source.startswith(HUGGING_FACE) else DEFAULT_AT_ONCE)
         own = replace(settings, at_once=at_once)
         models.append(runs.get(name) or OnePlayer(make_player(name, source, own), opponents, own, connect))
-    for model in models:
-        if isinstance(model, PoliciesOfRun):
-            say_other_options(model.config.evaluated_games(), games.values())
-            model.config.other_games = tuple(games.values())
+    for model in runs.values():
+        say_other_options(model.config.evaluated_games(), games.values())
+        model.config.other_games = tuple(games.values())
     if args.baseline is not None and args.baseline not in named:
         raise ConfigError("--baseline", f"{args.baseline!r} is nobody who plays; players: {', '.join(named)}")
     levels = args.episodes or episodes or DEFAULT_EPISODES

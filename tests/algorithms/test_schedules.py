@@ -268,8 +268,7 @@ def test_checks_see_every_point_and_the_whole_numbers_between() -> None:
     found = occurring(entries, ["a"])
     assert [values["a"] for values in found[:10:2]] == [3, 4, 5, 4, 3]
     assert {(values["b"], values["c"]) for values in found} >= {(0.5, 1.0), (1.5, 2.0)}
-    steep = {"a": ScheduleOptions(points=[[0, 1], [9, 10**6]])}
-    assert len(occurring(steep, ["a"], most=50)) == 51
+    assert len(occurring({"a": ScheduleOptions(points=[[0, 1], [9, 10**6]])}, ["a"], most=50)) == 51
 
 
 @pytest.mark.parametrize(

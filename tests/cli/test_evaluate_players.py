@@ -288,7 +288,7 @@ TABLES = SUITE.replace("FrozenLake", "TicTacToe").replace("0.7", "0.25")
 
 
 def test_models_in_this_process_are_talked_to_as_the_entry_of_their_game_says(
-    checkpoint, tiny_model_dir: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    checkpoint, tiny_model_dir: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
 ) -> None:
     """What a policy has of its own goes before that, and what ``--config`` says for all games behind it."""
     asked: dict[tuple[str, str], list[Any]] = defaultdict(list)
@@ -310,15 +310,17 @@ def test_models_in_this_process_are_talked_to_as_the_entry_of_their_game_says(
     shared = "{language_model: {max_tokens_per_turn: 7}, inference: {top_k: 40}}"
     command = ["evaluate", f"saved={place}:player", "--against", f"rival=hf:{tiny_model_dir}", "--suite", str(file)]
     assert main([*command, "--episodes", "2", "--config", shared, "--out", str(tmp_path / "out")]) == 0
-    found = {
-        where: {(one.max_tokens, one.temperature, one.top_k) for one in requests} for where, requests in asked.items()
-    }
+    found = {where: {(one.max_tokens, one.temperature, one.top_k) for one in sent} for where, sent in asked.items()}
     assert found == {
         ("saved", "plain"): {(5, 0.25, 0)},
         ("saved", "other"): {(5, 1.0, 0)},
         ("rival", "plain"): {(7, 0.25, 40)},
         ("rival", "other"): {(9, 1.0, 40)},
     }
+    refused = "--config: saved: policies of runs play with the settings of their runs"
+    for others, message in (([], refused), (["random"], "--baseline: "), (["--against", "random"], "--baseline: ")):
+        assert main(["evaluate", f"saved={place}", *others, "--config", shared, "--baseline", "nobody"]) == 2
+        assert message in capsys.readouterr().err
 
 
 def test_made_up_levels_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -30,8 +30,7 @@ def test_the_reference_has_every_section() -> None:
 
 def test_what_options_say_is_true_outside_of_the_site() -> None:
     """An editor shows it without the pages, so it links to none; the values that it shows are taken."""
-    told = json.dumps(file_schema())
-    assert re.findall(r"\]\((?!http)[^)]*\)", told) == []
+    assert re.findall(r"\]\((?!http)[^)]*\)", json.dumps(file_schema())) == []
     shown = re.findall(r"`(\{type: [^`]*\})`", TrainingOptions.model_fields["advantage_estimator"].description or "")
     assert shown and all(ESTIMATORS.read(yaml.safe_load(each)) for each in shown)
 

@@ -45,7 +45,7 @@ TINY_FILES = [path for path in HERE if path not in (*GPU_FILES, GRL_QUICK) and p
 QUICK = {
     "cartpole-ppo",
     "kuhn-league-tiny",
-    "maze-ilql-tiny",
+    "lmrl-tiny",
     "quickstart-sokoban",
     "sokoban-grpo-qwen2.5-7b-8gpu",
     "sokoban-lora-qwen2.5-7b-1gpu",

@@ -39,11 +39,12 @@ def test_tiles_slide_and_merge_as_in_the_reference(board: tuple[int, ...]) -> No
         assert moved(board, move) == reference(board, move) and found == packed(reference(board, move)[0])
 
 
-@pytest.mark.parametrize("reward", ["log", "score"])
-def test_a_game_of_random_moves_follows_the_rules(reward: str) -> None:
+@pytest.mark.parametrize(("reward", "numbered"), [("log", False), ("score", True)])
+def test_a_game_of_random_moves_follows_the_rules(reward: str, numbered: bool) -> None:
     chance, score, new = random.Random(0), 0, []
     for seed in range(12):
-        game, done, score = begun(Game2048(reward=reward), seed=seed), False, 0
+        game, done, score = begun(Game2048(reward=reward, numbered_cells=numbered), seed=seed), False, 0
+        assert ("A is 2" in game.rules) == numbered
         while not done:
             before, move = game._board, chance.choice(search.MOVES)
             possible = [each for each in search.MOVES if reference(before, each)[0] != before]
@@ -51,7 +52,8 @@ def test_a_game_of_random_moves_follows_the_rules(reward: str) -> None:
             observation, paid, done, _, info = game.step(move)
             slid, merged = reference(before, move)
             score += merged
-            assert observation.replace("_", "0").split() == [str(tile) for tile in game._board]
+            cells = [f"{'_?ABCDEFGHIJ'[tile.bit_length()]}{i}" for i, tile in enumerate(game._board, 1)]
+            assert observation.split() == (cells if numbered else [str(tile or "_") for tile in game._board])
             fresh = [tile for tile, old in zip(game._board, slid, strict=True) if tile != old == 0]
             assert sum(game._board) == sum(before) + sum(fresh) and len(fresh) == (move in possible)
             earned = (merged if reward == "score" else 0.1 * math.log2(1 + merged)) if fresh else -0.1

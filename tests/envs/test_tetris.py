@@ -20,8 +20,7 @@ def game_of(*spawns: tuple[int, int], **config: object) -> Tetris:
 def test_a_piece_is_locked_as_soon_as_it_rests_also_after_a_move_to_the_side() -> None:
     game = game_of((0, 1), (0, 0), (0, 3))
     game.step("Down || Down || Down")
-    observation = game.step("Down || Down || Right")[0]
-    assert observation == "___X\n____\n_#__\n_#__"
+    assert game.step("Down || Down || Right")[0] == "___X\n____\n_#__\n_#__"
 
 
 def test_moves_without_room_cost_a_step_and_change_nothing() -> None:

@@ -104,8 +104,7 @@ def test_pages_read_like_webarena() -> None:
         "\t[3] link 'Shop'",
     ]
     game.step("click [3]")
-    observation = game.step("type [8] [kettle]")[0]
-    assert "\t[8] textbox 'Search products' value: 'kettle'" in observation
+    assert "\t[8] textbox 'Search products' value: 'kettle'" in game.step("type [8] [kettle]")[0]
     assert game.step("type [8] [zzz] [1]")[0].endswith(
         "[7] heading 'Search results'\n\t[8] StaticText '0 products found'"
     )

@@ -78,15 +78,14 @@ def test_marks_with_the_number_of_their_cell_are_single_tokens() -> None:
     texts = game_corpus(make_session("lmgame/TicTacToe-v0", {"numbered_marks": True}), episodes=60, seed=0)
     tokenizer = build_tokenizer(texts, 320, 64)
     board = "O1 2 X3\n4 X5 6\nX7 8 O9"
-    assert tokenizer.tokenize(f"You are X.\n{board}")[-13:] == [
-        *("\nO1", "Ġ", "2", " X3", "Ċ", "4", " X5", "Ġ", "6", "\nX7", "Ġ", "8", " O9")
-    ]
+    assert "|".join(tokenizer.tokenize(f"You are X.\n{board}")[-13:]) == "\nO1|Ġ|2| X3|Ċ|4| X5|Ġ|6|\nX7|Ġ|8| O9"
     assert tokenizer.tokenize("<answer>6</answer>")[1] == "6", "of a cell and in a reply alike"
     assert tokenizer.decode(tokenizer.encode(board)) == board
     sokoban = game_corpus(make_session("lmgame/Sokoban-v0", {"numbered_cells": True}), episodes=60, seed=0)
-    assert build_tokenizer(sokoban, 512, 64).tokenize("P1 _2 X3 √4\n#5 #6 _7 #16") == [
-        *("P1", " _2", " X3", " √4", "\n#5", " #6", " _7", " #16")
-    ]
+    tokens = build_tokenizer(sokoban, 512, 64).tokenize("P1 _2 X3 √4\n#5 #6 _7 #16")
+    assert tokens == ["P1", " _2", " X3", " √4", "\n#5", " #6", " _7", " #16"]
+    long = game_corpus(make_session("lmgame/2048-v0", {"numbered_cells": True}), episodes=4, seed=0)
+    assert build_tokenizer(long, 640, 64).tokenize("A1 _2 F7 G8") == ["A1", " _2", " F7", " G8"], "of late turns, too"
 
 
 def test_corpus_is_a_function_of_the_seed() -> None:

@@ -174,10 +174,8 @@ def judged(results: Sequence[dict[str, Any]], gpus: bool, model: str | None, pea
         steps = number(result["env_runners"], "turns_per_episode") * number(result["env_runners"], "tokens_per_turn")
         limit = flops / peaks.flops + steps * (trained + frozen) * (2 if gpus else 4) / peaks.bytes_per_s
         used = flops / number(last, "update_s") / peaks.flops
-        found += [
-            Measured("update over matrix products of this device (MFU)", used),
-            Measured("iteration over the device's limit", number(result, "time_this_iter_s") / limit),
-        ]
+        found.append(Measured("update over matrix products of this device (MFU)", used))
+        found.append(Measured("iteration over the device's limit", number(result, "time_this_iter_s") / limit))
     return found
 
 
@@ -227,6 +225,8 @@ CHECKS = (  # In the order of what settles most, should somebody have minutes on
         on_cpu=_SDPA,
     ),
     Check("training", "PPO, weights through the object store: gap and speeds", on_cpu="PPO: gap and speeds"),
+    Check("prefill", "PPO with prefills of 16,384 tokens", {"inference": {"max_num_batched_tokens": 16_384}}),
+    Check("synchronous", "PPO without asynchronous scheduling", {"inference": {"async_scheduling": False}}),
     Check(
         "adapters",
         _ADAPTERS,

@@ -8,7 +8,7 @@ from typing import Any
 
 from rllib_lmgame.envs.contract.session import GameSession
 
-MAX_TURNS = 50
+MAX_TURNS = 500
 
 Call = Callable[..., Any]
 """Makes a call into a game: its name, the function and its arguments."""

@@ -19,16 +19,18 @@ Level = tuple[Board, int]
 """The first board, and the number that seeds the tiles to come."""
 
 SIDE = 4
+LETTER = {0: "_", **{2**power: chr(ord("A") + power - 1) for power in range(1, 18)}}
 FOUR_PROBABILITY = 0.1
 STILL_REWARD = -0.1
 LOG_SCALE = 0.1
 
-RULES = """You play 2048 on a board of 4 rows and 4 columns; _ is an empty cell.
+RULES = """You play 2048 on a board of 4 rows and 4 columns; _ is an empty cell.{cells}
 A move slides all tiles as far as they go. Two equal tiles that meet merge into one of twice the number, each tile \
 once per move. Then a new tile appears in an empty cell: a 2, or one time in ten a 4.
 Moves: Up, Right, Down, Left. {moves}
 There are {turns} turns{total}. {reward}, a move that changes nothing costs 0.1. \
 You win with a tile of {goal}; you lose when nothing can move."""
+LETTERS = " Tiles are letters, A is 2, B is 4 and so on, and each cell shows its number."
 REWARDS = {
     "log": "A move gives a tenth of log2(1 + the sum of the tiles that merged)",
     "score": "A move gives the sum of the tiles that merged",
@@ -88,12 +90,18 @@ class Game2048Options(TextGameOptions):
         "What a move earns: a tenth of log2(1 + the sum of the tiles that merged), or that sum itself (`score`).",
         choices=tuple(REWARDS),
     )
+    numbered_cells: bool = option(
+        False,
+        "Show tiles as letters (`A` is 2, `B` 4), each cell with its number (`A1 _2`). To a tiny model with room for "
+        "them (`vocab_size` 640) most cells are one token.",
+    )
 
 
 class Game2048(TextGame):
     """Merge tiles on a 4x4 board until one shows 2048.
 
-    Observation: the rows of the board, numbers between spaces, ``_`` for an empty cell.
+    Observation: the rows of the board, numbers between spaces, ``_`` for an empty cell; ``numbered_cells`` shows
+        letters instead, each with its cell's number.
     Action: ``Up``, ``Right``, ``Down`` or ``Left``. A move that changes nothing is accepted, costs 0.1 and brings no
         tile; the legal actions listed are those that change something.
     Reward: a tenth of log2(1 + the sum of the tiles that a move's merging made), as in SCOUT (arXiv 2601.21754): an
@@ -119,6 +127,7 @@ class Game2048(TextGame):
     def rules(self) -> str:
         chosen = self.options
         return RULES.format(
+            cells=LETTERS * chosen.numbered_cells,
             moves=self.moves_rule(("Up", "Left")),
             turns=chosen.max_turns,
             total=self.total_rule(),
@@ -153,6 +162,8 @@ class Game2048(TextGame):
 
     def board(self) -> str:
         cells = [str(tile or "_") for tile in self._board]
+        if self.options.numbered_cells:
+            cells = [f"{LETTER[tile]}{number}" for number, tile in enumerate(self._board, 1)]
         return "\n".join(" ".join(cells[i : i + SIDE]) for i in range(0, SIDE**2, SIDE))
 
     def legal_actions(self) -> tuple[str, ...]:
