@@ -19,7 +19,7 @@ Level = tuple[Board, int]
 """The first board, and the number that seeds the tiles to come."""
 
 SIDE = 4
-LETTER = {0: "_", **{2**power: chr(ord("A") + power - 1) for power in range(1, 18)}}
+LETTER_OF = {0: "_", **{2**power: chr(ord("A") + power - 1) for power in range(1, 18)}}
 FOUR_PROBABILITY = 0.1
 STILL_REWARD = -0.1
 LOG_SCALE = 0.1
@@ -30,7 +30,7 @@ once per move. Then a new tile appears in an empty cell: a 2, or one time in ten
 Moves: Up, Right, Down, Left. {moves}
 There are {turns} turns{total}. {reward}, a move that changes nothing costs 0.1. \
 You win with a tile of {goal}; you lose when nothing can move."""
-LETTERS = " Tiles are letters, A is 2, B is 4 and so on, and each cell shows its number."
+NUMBERED = " Tiles are letters, A is 2, B is 4 and so on, and each cell shows its number."
 REWARDS = {
     "log": "A move gives a tenth of log2(1 + the sum of the tiles that merged)",
     "score": "A move gives the sum of the tiles that merged",
@@ -127,7 +127,7 @@ class Game2048(TextGame):
     def rules(self) -> str:
         chosen = self.options
         return RULES.format(
-            cells=LETTERS * chosen.numbered_cells,
+            cells=NUMBERED * chosen.numbered_cells,
             moves=self.moves_rule(("Up", "Left")),
             turns=chosen.max_turns,
             total=self.total_rule(),
@@ -163,7 +163,7 @@ class Game2048(TextGame):
     def board(self) -> str:
         cells = [str(tile or "_") for tile in self._board]
         if self.options.numbered_cells:
-            cells = [f"{LETTER[tile]}{number}" for number, tile in enumerate(self._board, 1)]
+            cells = [f"{LETTER_OF[tile]}{number}" for number, tile in enumerate(self._board, 1)]
         return "\n".join(" ".join(cells[i : i + SIDE]) for i in range(0, SIDE**2, SIDE))
 
     def legal_actions(self) -> tuple[str, ...]:
