@@ -86,6 +86,7 @@ def test_marks_with_the_number_of_their_cell_are_single_tokens() -> None:
     assert tokens == ["P1", " _2", " X3", " √4", "\n#5", " #6", " _7", " #16"]
     long = game_corpus(make_session("lmgame/2048-v0", {"numbered_cells": True}), episodes=4, seed=0)
     assert build_tokenizer(long, 640, 64).tokenize("A1 _2 F7 G8") == ["A1", " _2", " F7", " G8"], "of late turns, too"
+    assert len(game_corpus(make_session("lmgame/2048-v0"), seed=0)) < 30_000, "of 4,000 turns in all"
 
 
 def test_corpus_is_a_function_of_the_seed() -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any
 
 from rllib_lmgame.envs.contract.session import GameSession
 
-MAX_TURNS = 500
-
+EPISODE_TURNS, TURNS = 500, 4_000  # At most, of an episode and in all.
 Call = Callable[..., Any]
 """Makes a call into a game: its name, the function and its arguments."""
 
@@ -28,11 +28,11 @@ def game_corpus(
     ``goes_on`` says of such a failure whether more are played.
     """
     rng = random.Random(seed)
-    texts = [session.instructions]
+    texts, turns = [session.instructions], iter(range(TURNS))
     played, failure = 0, None
     for episode in range(episodes):
         try:
-            texts += _episode_texts(session, rng, call, solved=episode % 2 == 0)
+            texts += _texts_of(session, rng, call, turns, solved=episode % 2 == 0)
             played += 1
         except tolerated as error:
             failure = error
@@ -43,10 +43,10 @@ def game_corpus(
     return [text for text in texts if text]
 
 
-def _episode_texts(session: GameSession, rng: random.Random, call: Call, solved: bool) -> list[str]:
+def _texts_of(session: GameSession, rng: random.Random, call: Call, turns: Iterator[int], solved: bool) -> list[str]:
     texts: list[str] = []
     call("reset", session.reset, rng.getrandbits(31))
-    for _ in range(MAX_TURNS):
+    for _ in islice(turns, EPISODE_TURNS):
         acting = call("to_act", session.to_act)
         if not acting:
             break
