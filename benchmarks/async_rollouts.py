@@ -4,11 +4,11 @@ In turns each phase has ``--cores`` threads: G2 and U2 are its rollout and its u
 with one thread, as they are beside each other. With no costs of its own, this would make an iteration S = (G2 + U2) /
 max(G1, U1) times as fast. Each round measures the three kinds of iteration one after the other.
 
-With ``--tail`` replies differ in length by 16 times: of 32 games ``--long`` have replies of up to 256 tokens and the
-others of up to 16, in eight turns. Each round measures iterations with one thread in turns, with ``max_staleness: 1``,
-and with the bound that ``--tail`` gives.
+With ``--tail`` replies differ in length by 16 times: of ``--games`` ``--long`` have replies of up to 256 tokens and
+the others of up to 16, in eight turns. Each round measures iterations with one thread in turns, with
+``max_staleness: 1``, and with the bound that ``--tail`` gives.
 
-    python benchmarks/async_rollouts.py [--wait-ms 0] [--tail 4 [--long 4]] [--repeats 5] [--json FILE]
+    python benchmarks/async_rollouts.py [--wait-ms 0] [--tail 4 [--games 32] [--long 4]] [--repeats 5] [--json FILE]
 """
 
 from __future__ import annotations
@@ -77,7 +77,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--minibatches", type=int, default=4, help="optimizer steps per update")
     parser.add_argument("--wait-ms", type=float, default=0.0, help="how long a step of a game sleeps")
     parser.add_argument("--tail", type=int, default=0, metavar="STALENESS", help="see above")
-    parser.add_argument("--long", type=int, default=4, help="games of 32 with long replies, with --tail")
+    parser.add_argument("--games", type=int, default=32, help="games of an iteration, with --tail")
+    parser.add_argument("--long", type=int, default=4, help="how many of these games have long replies")
     parser.add_argument("--json", metavar="FILE", help="also write all figures to this file")
     return parser.parse_args()
 
@@ -124,7 +125,7 @@ def figures(turns: dict[str, float], alone: dict[str, float], ahead: dict[str, f
 
 
 def measured(arguments: argparse.Namespace, threads: int, max_staleness: int) -> dict[str, float]:
-    """Medians over iterations of an algorithm that is built for it."""
+    """Medians over iterations of an algorithm that is built for it, means with ``--tail``."""
     words = ["--threads", str(threads), "--minibatches", str(arguments.minibatches), "--no-deepspeed"]
     config = iteration.make_config(iteration.parse(words))
     own = {"turns": iteration.TURNS, "wait_ms": arguments.wait_ms}
@@ -134,9 +135,11 @@ def measured(arguments: argparse.Namespace, threads: int, max_staleness: int) ->
         config.environment(env=None, env_config={})
         long = {**game, "episodes": arguments.long, "name": "long"}
         long["language_model"] = {"max_tokens_per_turn": 16 * iteration.REPLY}
-        short = {**game, "episodes": 32 - arguments.long}
+        short = {**game, "episodes": arguments.games - arguments.long}
         config.update_from_dict({"games": [short, long], "language_model": {"context_length": 4096}})
-        config.update_from_dict({"text_rollouts": {"episodes_per_iteration": 32}, "num_envs_per_env_runner": 256})
+        config.update_from_dict(
+            {"text_rollouts": {"episodes_per_iteration": arguments.games}, "num_envs_per_env_runner": 256}
+        )
     else:
         config.environment(env_config=game["env_config"])
     config.update_from_dict(
@@ -163,7 +166,9 @@ def measured(arguments: argparse.Namespace, threads: int, max_staleness: int) ->
                 print(threads, max_staleness, {name: round(value, 2) for name, value in row.items()}, flush=True)
     finally:
         algorithm.stop()
-    return {name: statistics.median(row[name] for row in rows) for name in rows[0]}
+    # With long replies an iteration often waits for what the next one then has at once.
+    average = statistics.fmean if arguments.tail else statistics.median
+    return {name: average(row[name] for row in rows) for name in rows[0]}
 
 
 if __name__ == "__main__":

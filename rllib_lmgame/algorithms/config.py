@@ -62,7 +62,8 @@ _TRAINING_OF_RLLIB = {
 
 _METHODS = "framework env_runners learners evaluation offline_data reporting checkpointing fault_tolerance multi_agent"
 _NAMED = (name for method in _METHODS.split() for name in inspect.signature(getattr(PPOConfig, method)).parameters)
-_READ = {*TAKEN, *FIELDS, "evaluation_config", "policies", "policy_mapping_fn", "tf_session_args"}
+_STATES = ("merge_env_runner_states", "broadcast_env_runner_states")
+_READ = {*TAKEN, *FIELDS, *_STATES, "evaluation_config", "policies", "policy_mapping_fn", "tf_session_args"}
 _STACK = dict.fromkeys(("enable_rl_module_and_learner", "enable_env_runner_and_connector_v2"), "there is no old stack")
 _SILENT = {name.strip("_") for name in (*INSTEAD, *_TRAINING_OF_RLLIB, *_NAMED)} - _READ | _STACK.keys()
 """Settings of RLlib that do nothing here."""
@@ -74,9 +75,8 @@ _OF_EVALUATION = ("explore", "rollout_fragment_length")
 class LMGameConfig(PPOConfig):
     """Base of the algorithms' configurations: each sets ``entry`` (its sections) and has one method per own section.
 
-    ``algo_class`` is by default the algorithm of ``entry``.
-
-    ``run`` has all options. RLlib's own methods and attributes change it, and it sets RLlib's attributes.
+    ``algo_class`` is by default the algorithm of ``entry``. ``run`` has all options. RLlib's own methods and attributes
+    change it, and it sets RLlib's attributes.
     """
 
     entry: ClassVar[AlgorithmEntry]
@@ -98,6 +98,7 @@ class LMGameConfig(PPOConfig):
         self.batch_mode = "complete_episodes"
         self.rollout_fragment_length = "auto"
         self.add_default_connectors_to_learner_pipeline = False
+        self.merge_env_runner_states = self.broadcast_env_runner_states = False  # RLlib would wait for games in play.
         self.evaluation_duration_unit = "episodes"
         self.callbacks_class = [LMGameGauges]
         self._take(run_class(self.entry)().at({}))

@@ -77,10 +77,7 @@ def write_json_to(files: FileSystem, path: str, content: Any, indent: int | None
 
 
 def number_of(content: Any, name: str, *, low: float = -math.inf) -> float:
-    """A finite number, at least ``low``.
-
-    Raises: ValueError: It is none or out of range; ``name`` says what it is.
-    """
+    """A finite number, at least ``low``. Raises: ValueError: It is none or out of range; ``name`` says what it is."""
     number = isinstance(content, int | float) and not isinstance(content, bool) and abs(content) <= sys.float_info.max
     if number and content >= low:
         return float(content)

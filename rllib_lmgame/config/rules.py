@@ -14,7 +14,7 @@ from rllib_lmgame.config.run import RunConfig
 from rllib_lmgame.datasets.options import SupervisedOptions
 from rllib_lmgame.envs.support.addresses import check_address
 from rllib_lmgame.league.options import is_league
-from rllib_lmgame.learners.options import divides_weights, half_precision, optimizer_is_guarded
+from rllib_lmgame.learners.options import divides_weights, half_precision, offloaded, optimizer_is_guarded
 from rllib_lmgame.measures.collapse import RESTORE
 from rllib_lmgame.rollouts.options import groups_needed, share_of_groups, spare_groups
 
@@ -63,15 +63,17 @@ def replies(s: RunConfig, f: Any) -> Found:
 
 def numerics(s: RunConfig, f: Any) -> Found:
     """How a trained model is held."""
-    half = s.language_model.dtype in ("bfloat16", "float16")
-    copies = half_precision(s.deepspeed)
-    if half and not copies and (s.language_model.lora is None or s.language_model.dtype == "float16"):
-        say = f"{s.language_model.dtype} weights lose small optimizer steps without float32 copies"
+    dtype, copies = s.language_model.dtype, half_precision(s.deepspeed)
+    if dtype in ("bfloat16", "float16") and not copies and (s.language_model.lora is None or dtype == "float16"):
+        say = f"{dtype} weights lose small optimizer steps without float32 copies"
         yield Broken("language_model.dtype", f"{say}; use `auto`, or `deepspeed.bf16` or `deepspeed.fp16`")
     if s.deepspeed is not None and s.training.optimizer not in ("adamw", "muon"):
         yield Broken("training.optimizer", "must be adamw or muon beside deepspeed: checkpoints hold their moments")
     if s.training.optimizer == "muon" and not optimizer_is_guarded(s.deepspeed):
         yield Broken("training.optimizer", "`muon` needs whole matrices, which ZeRO divides: set stage 0 without bf16")
+    zero = s.deepspeed.get("zero_optimization") if isinstance(s.deepspeed, dict) else None
+    if offloaded(zero, "offload_param") and not divides_weights(s.deepspeed):
+        yield Broken("deepspeed.zero_optimization.offload_param", "needs stage 3: DeepSpeed does not read it in others")
     if s.training.torch_compile and divides_weights(s.deepspeed):
         yield Broken("training.torch_compile", "does not go with ZeRO stage 3, whose hooks gather each layer's weights")
 
@@ -244,11 +246,10 @@ def _without_seed(options: Any) -> Any:
 
 def engines(s: RunConfig, f: Any) -> Found:
     """Engines, weights on their way to them, action values and adapters. Raises: ConfigError: no such engine."""
-    gpus = s.inference.num_gpus_per_engine
-    if gpus != s.inference.split > 1:
+    gpus, engine = s.inference.num_gpus_per_engine, s.inference.engine
+    if gpus != s.inference.split > 1 and not engine.outside:
         say = f"must equal tensor_parallel_size x pipeline_parallel_size={s.inference.split}, got {gpus:g}"
         yield Broken("inference.num_gpus_per_engine", say)
-    engine = s.inference.engine
     yield from _generation(s, s.inference)
     away, key = s.training.offload_during_rollout, "training.offload_during_rollout"
     if away and not s.inference.sleep_during_update:
@@ -277,7 +278,8 @@ def _generation(s: RunConfig, own: Any) -> Found:
     if own.batch_invariant and not own.on_gpu:
         say = "needs engines on GPUs; on CPUs dtype: float32 with num_threads: 1 gives the same bits in any batch"
         yield Broken("inference.batch_invariant", say)
-    for name in ("quantization", "async_scheduling", "speculative", "tensor_parallel_size", "pipeline_parallel_size"):
+    sizes = "tensor_parallel_size", "pipeline_parallel_size", "gpu_memory_utilization"
+    for name in ("quantization", "async_scheduling", "speculative", *sizes):
         key = "speculative_config" if name == "speculative" else name
         if key in own.engine_kwargs:
             yield Broken("inference.engine_kwargs", f"has {key}, of which nothing else knows; set inference.{name}")

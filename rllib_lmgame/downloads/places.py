@@ -69,10 +69,7 @@ class Named:
         return f"rllib data fetch {self.name}:{self.part}" if apart else f"rllib data fetch {self.name}"
 
     def paths(self) -> list[Path]:
-        """Files of the part, in order.
-
-        Raises: ConfigError: it is not here, whole.
-        """
+        """Files of the part, in order. Raises: ConfigError: it is not here, whole."""
         return self._found(self.set.parts[self.part] if self.part else self._all())
 
     def paths_here(self) -> list[Path]:

@@ -517,7 +517,8 @@ class Heard(RLlibCallback):
 
 def test_a_configuration_goes_through_json() -> None:
     config = LMGamePPOConfig().update_from_dict({**BASE, "lr": 1e-4, "training": {"kl": {"coef": 0.1}}})
-    config.callbacks(Heard, on_train_result=first_seat).env_runners(num_env_runners=2)
+    config.callbacks(Heard, on_train_result=first_seat)
+    config.env_runners(num_env_runners=2, merge_env_runner_states="training_only")  # RLlib's own, of old checkpoints
     config.fault_tolerance(max_num_env_runner_restarts=7)
     again = LMGamePPOConfig().update_from_dict(json.loads(json.dumps(config.serialize())))
     assert again.run == config.run and again.to_dict() == config.to_dict()

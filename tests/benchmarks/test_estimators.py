@@ -35,7 +35,7 @@ def test_settings_are_those_of_a_run(method: str, tmp_path: Path) -> None:
 def test_iterations_that_overlap_are_those_of_a_run(tail: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LMGamePPOConfig, "build_algo", lambda config: config.validate())
     with pytest.raises(AttributeError, match="'NoneType' object has no attribute 'stop'"):
-        async_rollouts.measured(SimpleNamespace(tail=tail, long=4, minibatches=1, wait_ms=0.0), 1, max_staleness=tail)
+        async_rollouts.measured(SimpleNamespace(tail=tail, games=8, long=1, minibatches=1, wait_ms=0.0), 1, tail)
 
 
 def test_a_turn_has_the_best_return_that_its_group_found_after_it() -> None:

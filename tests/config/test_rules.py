@@ -30,6 +30,7 @@ inference.temperature | {teacher: {model: 'openai:big@http://127.0.0.1:8000/v1'}
 games[0].temperature | {teacher: {model: 'openai:big@http://127.0.0.1:8000/v1'}, games: [{env: lmgame/Maze-v0, temperature: 0.7}]}
 text_rollouts.constrained_decoding | {teacher: {model: 'openai:big@http://127.0.0.1:8000/v1'}, text_rollouts: {constrained_decoding: true}}
 language_model.think | {language_model: {think: required}, text_rollouts: {constrained_decoding: true}}
+deepspeed.zero_optimization.offload_param | deepspeed: {zero_optimization: {stage: 2, offload_param: {device: cpu}}}
 training.torch_compile | {training: {torch_compile: true}, deepspeed: {zero_optimization: {stage: 3}}}
 training.max_row_tokens | training: {max_row_tokens: 128}
 grad_clip_by | grad_clip_by: value
@@ -77,12 +78,12 @@ inference.async_scheduling | {text_rollouts: {constrained_decoding: true}, infer
 inference.batch_invariant | inference: {batch_invariant: true}
 inference.engine_kwargs | inference: {engine_kwargs: {quantization: awq}}
 inference.engine | {env: lmgame/TicTacToe-v0, policies: [a, b], num_gpus_per_learner: 1, inference: {engine: {type: server, url: 'http://h:1'}, weight_transport: nccl}}
-inference.weight_transport | inference: {engine: {type: server, url: 'http://h:1'}}
+inference.weight_transport | inference: {engine: {type: server, url: 'http://h:1'}, tensor_parallel_size: 2}
 inference.engine.url | inference: {engine: {type: server, url: 'localhost:8000', weights_dir: /tmp}}
-inference.engine.url | inference: {engine: {type: server, url: 'http://h:99999', weights_dir: /tmp}}
 text_rollouts.constrained_decoding | {text_rollouts: {constrained_decoding: true}, inference: {engine: {type: server, url: 'http://h:1', weights_dir: /tmp}}}
 inference.async_scheduling | inference: {engine: transformers, async_scheduling: true}
 inference.engine_kwargs | inference: {engine_kwargs: {async_scheduling: true}}
+inference.engine_kwargs | inference: {engine_kwargs: {gpu_memory_utilization: 0.5}}
 inference.engine_kwargs | inference: {num_gpus_per_engine: 2, engine_kwargs: {pipeline_parallel_size: 2}}
 inference.weight_transport | inference: {weight_transport: nccl}
 num_gpus_per_learner | inference: {weight_transport: nccl, num_gpus_per_engine: 1}

@@ -105,7 +105,7 @@ def test_cluster_files_start_what_the_documentation_says() -> None:
     assert all({"name": "HF_HOME", "value": "/shared/hf"} in container["env"] for container in containers)
     assert {container["image"] for container in containers} == {ray_up["docker"]["image"]}
     (memory,) = (volume["emptyDir"] for volume in cluster["headGroupSpec"]["template"]["spec"]["volumes"][1:])
-    assert memory == {"medium": "Memory", "sizeLimit": "64Gi"}, "two engines of 7 B on two cards each take 46 GB"
+    assert memory == {"medium": "Memory", "sizeLimit": "64Gi"}, "weights of two engines of 7B, for each node"
 
 
 def test_no_leftovers() -> None:

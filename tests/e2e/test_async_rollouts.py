@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from threading import current_thread, main_thread
 from typing import Any
 
 import numpy as np
@@ -45,13 +46,9 @@ class Trained:
 
     def __init__(self, algorithm: Any) -> None:
         self.algorithm = algorithm
-        self.results: list[dict[str, Any]] = []
-        self.levels: list[list[int]] = []
-        self.played: list[dict[str, list[Turn]]] = []
-        """By policy, the turns of an iteration."""
-        self.versions: list[int] = []
-        self.ids: list[str] = []
-        self.during = lambda: None
+        self.results, self.levels = list[dict[str, Any]](), list[list[int]]()
+        self.played: list[dict[str, list[Turn]]] = []  # By policy, the turns of an iteration.
+        self.versions, self.ids, self.during = list[int](), list[str](), lambda: None
         inner = algorithm.update
 
         def update(result: Any) -> Any:
@@ -70,21 +67,23 @@ class Trained:
 
 
 @pytest.mark.slow
-def test_a_run_that_plays_ahead_is_killed_and_goes_on(start, make_config, tmp_path) -> None:
+def test_a_run_that_plays_ahead_is_killed_and_goes_on(start, make_config, tmp_path, monkeypatch) -> None:
     from ray.rllib.algorithms.algorithm import Algorithm
 
     run = Trained(start(make_config(**ASYNC_ROLLOUTS, text_rollouts={"episode_log": "all"})))
+    ask, asking = run.algorithm.env_runner_group.foreach_env_runner, set()
+    asks = lambda *args, **options: asking.add(current_thread()) or ask(*args, **options)  # noqa: E731
+    monkeypatch.setattr(run.algorithm.env_runner_group, "foreach_env_runner", asks)
     run.train(3)
+    assert asking and main_thread() not in asking, "RLlib waits for runners that play"
     learner = [result["learners"]["player"] for result in run.results]
     assert [numbers["staleness_max"] for numbers in learner] == [0, 1, 1]
     assert learner[0]["logprob_diff"] <= 1e-4 and all(0 < each["importance_weight"] <= 1.5 for each in learner)
     assert [result["env_runners"]["num_episodes"] for result in run.results] == [EPISODES] * 3
     assert not any(count for result in run.results for count in result["env_runners"]["dropped"].values())
-    for result in run.results:
-        assert all(math.isfinite(value) and value >= 0 for value in result["async_rollouts"].values())
-        assert 0 <= result["env_runners"]["engine_busy_fraction"] <= 1.05
-    # An iteration that was played beside the one before leaves the engines nothing to do.
-    assert sum(result["env_runners"]["engine_busy_fraction"] for result in run.results) > 0
+    assert all(math.isfinite(value) and value >= 0 for each in run.results for value in each["async_rollouts"].values())
+    busy = [result["env_runners"]["engine_busy_fraction"] for result in run.results]  # None for what was played beside
+    assert all(0 <= each <= 1.05 for each in busy) and sum(busy) > 0
 
     checkpoint = run.algorithm.save_to_path(tmp_path / "checkpoint")
     (job,) = run.algorithm._ahead.begun

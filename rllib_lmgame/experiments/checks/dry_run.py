@@ -157,9 +157,9 @@ def _host_lines(taken: footprint.Footprint) -> list[str]:
     here, least = footprint.machine_mib(), ""
     if not all(shape is not None and shape.layers for shape in taken.policies.values()):
         least = "at least "
-    verdict = "fits this machine's" if taken.on_host <= footprint.USABLE * here else "more than fits this machine's"
+    verdict = "fits" if taken.on_host <= footprint.USABLE * here else f"more than {footprint.USABLE:.0%} of"
     store = f" (with {_size(taken.object_store)} of weights in the object store)" * bool(taken.object_store)
-    lines = [f"#   host memory in all {least}{_size(taken.on_host)}{store}: {verdict} {_size(here)}"]
+    lines = [f"#   host memory in all {least}{_size(taken.on_host)}{store}: {verdict} this machine's {_size(here)}"]
     return lines + [f"#   /dev/shm in all up to {_size(taken.shared_memory)}"] * bool(taken.shared_memory)
 
 

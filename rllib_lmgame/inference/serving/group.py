@@ -137,10 +137,7 @@ class EngineGroup:
         return group
 
     def wait_until_ready(self) -> None:
-        """Return when every engine serves.
-
-        Raises: TimeoutError: after ``start_timeout_s``, naming who is missing.
-        """
+        """Return when every engine serves. Raises: TimeoutError: after ``start_timeout_s``, naming who is missing."""
         began = time.monotonic()
         starts = dict(self._starts)
         alive = {name: handle.alive.remote() for name, handle in self._handles.items()}
