@@ -62,7 +62,7 @@ _TRAINING_OF_RLLIB = {
 
 _METHODS = "framework env_runners learners evaluation offline_data reporting checkpointing fault_tolerance multi_agent"
 _NAMED = (name for method in _METHODS.split() for name in inspect.signature(getattr(PPOConfig, method)).parameters)
-_STATES = ("merge_env_runner_states", "broadcast_env_runner_states")
+_STATES = ("merge_env_runner_states", "broadcast_env_runner_states")  # For env runners of one's own.
 _READ = {*TAKEN, *FIELDS, *_STATES, "evaluation_config", "policies", "policy_mapping_fn", "tf_session_args"}
 _STACK = dict.fromkeys(("enable_rl_module_and_learner", "enable_env_runner_and_connector_v2"), "there is no old stack")
 _SILENT = {name.strip("_") for name in (*INSTEAD, *_TRAINING_OF_RLLIB, *_NAMED)} - _READ | _STACK.keys()
