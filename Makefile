@@ -80,7 +80,7 @@ test-install: ## both set-ups and the first iterations of the quick start in an 
 test-slow: $(VENV)/.all chromium ## the slow tests: whole training runs, process kills, several nodes; more examples for the others
 	$(BIN)/python -m pytest -m "slow or hypothesis" --hypothesis-profile=thorough $(PYTEST_ARGS)
 
-test-learning: $(VENV)/.all ## whether the quick start learns as its committed curves, and PPO four games (seven minutes on two cores)
+test-learning: $(VENV)/.all ## whether the quick start and self-play end like their committed runs, and PPO learns four games (nine minutes on two cores)
 	$(BIN)/python -m pytest -m learning $(PYTEST_ARGS)
 
 clean: ## remove the virtual environment and everything built

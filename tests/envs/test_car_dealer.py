@@ -46,19 +46,12 @@ PRICES = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("text", "agreed"),
-    [
-        ("Deal!", True),
-        ("You have a deal", True),
-        ("I accept", True),
-        ("No deal", False),
-        ("I can't accept that", False),
-        ("ideal", False),
-    ],
-)
-def test_agreeing(text: str, agreed: bool) -> None:
-    assert agrees(text) == agreed
+AGREED = ("Deal!", "You have a deal", "I accept")
+
+
+@pytest.mark.parametrize("text", [*AGREED, "No deal", "I can't accept that", "ideal"])
+def test_agreeing(text: str) -> None:
+    assert agrees(text) == (text in AGREED)
 
 
 def test_a_sale() -> None:

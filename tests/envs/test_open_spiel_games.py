@@ -31,12 +31,8 @@ IN_TURNS = [
 ]
 AT_ONCE = [
     *("blotto", "coop_box_pushing", "goofspiel", "markov_soccer", "matching_pennies_3p", "matrix_pd", "matrix_rps"),
-    *(
-        "oshi_zumo",
-        "pathfinding(players=2,horizon=20)",
-        "snake",
-        "repeated_game(stage_game=matrix_pd(),num_repetitions=3)",
-    ),
+    *("oshi_zumo", "pathfinding(players=2,horizon=20)", "snake"),
+    "repeated_game(stage_game=matrix_pd(),num_repetitions=3)",
 ]
 
 
@@ -85,55 +81,15 @@ def kuhn(env: OpenSpielGame, bets: int) -> list[float]:
     return [1.0 + bets, -1.0 - bets] if first > second else [-1.0 - bets, 1.0 + bets]
 
 
-def blackjack_results(env: OpenSpielGame) -> list[float]:
-    """Of standing at once, by the cards of player and dealer: every card has a number, 13 of a suit from the ace."""
-
-    def total(cards: list[int]) -> int:
-        values = [min(card % 13 + 1, 10) for card in cards]
-        return sum(values) + (10 if 1 in values and sum(values) <= 11 else 0)
-
-    drawn = [step.action for step in env.position.spiel.full_history() if step.player < 0]
-    mine, dealer = total(drawn[:2]), total(drawn[2:])
-    return [1.0 if dealer > 21 or mine > dealer else -1.0 if mine < dealer else 0.0]
-
-
-def drawn_lots(env: OpenSpielGame) -> list[float]:
-    """Of equal bids of 0, the lot decides who gets what it is worth to its owner."""
-    *values, _, _, lot = env.position.spiel.history()
-    return [float(value) if seat == lot else 0.0 for seat, value in enumerate(values)]
-
-
-def caught(env: OpenSpielGame, column: int) -> list[float]:
-    ball = env.position.spiel.history()[0]
-    return [1.0 if ball == column else -1.0]
-
-
 FIRST_WINS, SECOND_WINS = [1.0, -1.0], [-1.0, 1.0]
 KNOWN: dict[str, tuple[str, str, Any]] = {
     "three in a row": ("tic_tac_toe", "x(0,0) o(1,0) x(0,1) o(1,1) x(0,2)", FIRST_WINS),
     "who takes the last loses": ("nim", "pile:4, take:7;|pile:3, take:5;|pile:2, take:3;|pile:1, take:1;", FIRST_WINS),
-    "who takes the last wins": (
-        "nim(is_misere=false)",
-        "pile:4, take:7;|pile:3, take:5;|pile:2, take:3;|pile:1, take:1;",
-        SECOND_WINS,
-    ),
-    "the komi of an empty board": ("go(board_size=5)", "B PASS|W PASS", SECOND_WINS),
     "the fool's mate, by black": ("chess", "f3 e5 g4 Qh4#", FIRST_WINS),
-    "scissors cut paper": ("matrix_rps", "Paper Scissors", SECOND_WINS),
     "a dilemma": ("matrix_pd", "Defect Cooperate", [10.0, 0.0]),
-    "pushed off the field": ("oshi_zumo(coins=4,size=1)", "[P0]Bid: 2|[P1]Bid: 1|[P0]Bid: 2|[P1]Bid: 1", FIRST_WINS),
-    "three points to two": (
-        "goofspiel(num_cards=3,points_order=descending)",
-        "[P0]Bid: 3|[P1]Bid: 2|[P0]Bid: 1|[P1]Bid: 3",
-        FIRST_WINS,
-    ),
-    "a prize for nothing": ("first_sealed_auction", "Player 0 bid: 0|Player 1 bid: 0", drawn_lots),
     "a showdown for the antes": ("kuhn_poker", "Pass Pass", lambda env: kuhn(env, 0)),
     "a showdown with bets": ("kuhn_poker", "Bet Bet", lambda env: kuhn(env, 1)),
-    "a bet that nobody takes": ("kuhn_poker", "Bet Pass", FIRST_WINS),
     "the second's bet, not taken": ("kuhn_poker", "Pass Bet Pass", SECOND_WINS),
-    "standing": ("blackjack", "Stand", blackjack_results),
-    "a ball": ("catch", "STAY " * 9, lambda env: caught(env, 2)),
     "the shortest way along the cliff": ("cliff_walking", "UP " + "RIGHT " * 7 + "DOWN", [-9.0]),
     "down the cliff": ("cliff_walking", "RIGHT", [-100.0]),
 }

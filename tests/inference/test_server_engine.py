@@ -19,6 +19,15 @@ LONG = 9
 """A prompt whose reply takes a moment."""
 
 
+async def served_by(models: Any, completions: Any, *more: web.RouteDef) -> tuple[web.AppRunner, str]:
+    """A server to clean up, and its URL."""
+    app = web.Application()
+    app.add_routes([web.get("/v1/models", models), web.post("/v1/completions", completions), *more])
+    await (runner := web.AppRunner(app)).setup()
+    await (site := web.TCPSite(runner, "127.0.0.1", 0)).start()
+    return runner, f"http://127.0.0.1:{site._server.sockets[0].getsockname()[1]}"
+
+
 def test_token_ids_travel_and_an_update_waits_for_replies(model_dir: str, tmp_path: Path) -> None:
     log: list[Any] = []
     resets: list[int] = []
@@ -47,14 +56,9 @@ def test_token_ids_travel_and_an_update_waits_for_replies(model_dir: str, tmp_pa
         return web.Response()
 
     async def play() -> list[Any]:
-        app = web.Application()
-        app.add_routes([web.get("/v1/models", models), web.post("/v1/completions", completions)])
-        app.add_routes([web.post("/collective_rpc", rpc), web.post("/reset_prefix_cache", reset)])
-        runner = web.AppRunner(app)
-        await runner.setup()
-        await (site := web.TCPSite(runner, "127.0.0.1", 0)).start()
-        url = f"http://127.0.0.1:{site._server.sockets[0].getsockname()[1]}/"
-        options = InferenceOptions(engine={"type": "server", "url": url, "weights_dir": str(tmp_path)})
+        more = [web.post("/collective_rpc", rpc), web.post("/reset_prefix_cache", reset)]
+        runner, url = await served_by(models, completions, *more)
+        options = InferenceOptions(engine={"type": "server", "url": f"{url}/", "weights_dir": str(tmp_path)})
         port = url.strip("/").rpartition(":")[2]
         (tmp_path / f"rllib-lmgame-http-127-0-0-1-{port}").mkdir()  # Of a run that was killed in a push.
         engine = make_engine(EngineSpec("e", model_dir, options, 64))
@@ -104,12 +108,7 @@ def test_what_is_no_whole_reply_of_vllm_is_an_error_that_names_the_server(model_
         return web.json_response({"choices": [left.pop(0)]})
 
     async def play() -> tuple[str, list[Any]]:
-        app = web.Application()
-        app.add_routes([web.get("/v1/models", models), web.post("/v1/completions", completions)])
-        runner = web.AppRunner(app)
-        await runner.setup()
-        await (site := web.TCPSite(runner, "127.0.0.1", 0)).start()
-        url = f"http://127.0.0.1:{site._server.sockets[0].getsockname()[1]}"
+        runner, url = await served_by(models, completions)
         options = InferenceOptions(engine={"type": "server", "url": url, "weights_dir": str(tmp_path)})
         spec = EngineSpec("e", model_dir, options, 64)
         await (engine := make_engine(spec)).start()

@@ -30,7 +30,7 @@ from rllib_lmgame.learners.options import TrainingOptions
 from rllib_lmgame.learners.process import ProcessGroup
 
 LOW, HIGH = 0.15, 0.3
-STEP = 1e-6
+STEP = 1e-7
 
 
 def made_up(lengths: list[int], seed: int, equal_advantages: bool = False) -> dict[str, Any]:

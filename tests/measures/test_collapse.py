@@ -79,6 +79,15 @@ def test_a_group_counts_as_one_and_after_going_back_the_row_begins_anew() -> Non
     assert told == [False, False, True, False, True, False]
 
 
+@pytest.mark.parametrize("games", [32.0, 64.0])
+def test_a_few_games_each_are_judged_together(games: float) -> None:
+    few = [{"success_rate": rate, "judged_episodes": games} for rate in (*[0.4] * 5, *[0.0] * 5)]
+    told = seen(*(result(i, env_runners=each) for i, each in enumerate(few, 1)))
+    assert not any(told[:9]) and "env_runners/success_rate fell from 0.4 (iteration 5) to 0" in told[-1]
+    back = [*few[:9], few[0]]
+    assert not any(seen(*(result(i, env_runners=each) for i, each in enumerate(back, 1)))), "it has recovered"
+
+
 def test_chance_is_no_collapse() -> None:
     """16 episodes of a policy that wins three in ten, 200 times."""
     draw = random.Random(0)

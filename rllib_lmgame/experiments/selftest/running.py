@@ -130,9 +130,9 @@ def run_apart(command: Sequence[str], log: Path, limit_s: float, variables: dict
         except subprocess.TimeoutExpired:
             return f"did not end within {limit_s:g} s"
         finally:
-            with contextlib.suppress(ProcessLookupError):
+            with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
                 os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+                process.wait(10)
     if status < 0:
         return f"was ended by {signal.Signals(-status).name}"
     return f"ended with {status}" if status else ""

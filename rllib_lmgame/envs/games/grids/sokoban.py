@@ -96,8 +96,8 @@ class Sokoban(TextGame):
         to ``max_distance``, so every level can be solved within its budget. A reset of the default room takes well
         below a millisecond. ``generator: gym_sokoban`` draws rooms as gym-sokoban does and keeps those that can be
         solved within the budget: 6x6 with one box takes 1 to 13 moves (one move in three levels of ten), with two
-        boxes 2 to 26. The levels of SCOUT (arXiv 2601.21754) are ``generator: gym_sokoban, search_depth: 100,
-        min_distance: 1, max_turns: 25, max_actions: null``, with one and with two boxes.
+        boxes 2 to 26. The levels of SCOUT (arXiv 2601.21754) are ``generator: gym_sokoban, min_distance: 1, max_turns:
+        25, max_actions: null``, with one and with two boxes; its search depth is 100 or 300.
     Solver: optimal in moves.
     """
 
