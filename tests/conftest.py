@@ -158,7 +158,9 @@ def tiny_dict(tiny_model_dir: str) -> Callable[..., dict[str, Any]]:
     """Function ``(**overrides)`` that gives a tiny configuration as it would stand in YAML; sections are merged."""
 
     def make(**overrides: Any) -> dict[str, Any]:
-        return merged(merged(TINY_CONFIG, {"language_model": {"model": tiny_model_dir}}), overrides)
+        of_ppo = ("lr", "training") if {"supervised", "agentevol"} & overrides.keys() else ()
+        values = {key: value for key, value in TINY_CONFIG.items() if key not in of_ppo}
+        return merged(merged(values, {"language_model": {"model": tiny_model_dir}}), overrides)
 
     return make
 

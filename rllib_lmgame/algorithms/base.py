@@ -234,8 +234,9 @@ class LMGameAlgorithm(PPO):
         if self._asleep:  # What failed left engines so.
             self.push_weights()
         group = self._shared_runners if runners is None else None
+        limit_s = config.sample_timeout_s if runners is None else config.evaluation_sample_timeout_s
         group = group or RunnerGroup(
-            runners or self.env_runner_group, config.sample_timeout_s, self._heal, config.restart_failed_env_runners
+            runners or self.env_runner_group, limit_s, self._heal, config.restart_failed_env_runners
         )
         most = config.run.text_rollouts.max_failed_rounds
         return play_all(group, plans, settings, agent_mapper or self.agent_mapper, most)
@@ -394,6 +395,9 @@ class LMGameAlgorithm(PPO):
         result: dict[str, Any] = super().train()
         own = self.config.run.evaluation_config
         value = None if own.best is None else number_at(result, own.best)
+        evaluated = self.iteration % (self.config.evaluation_interval or math.inf) == 0
+        if number_at(result, "phase") == 0 and str(own.best).startswith("evaluation/") and not evaluated:
+            value = None  # It is of a validation of the warm start.
         sign = 1 if own.best_order == "max" else -1
         if value is not None and (self._best is None or sign * value > sign * self._best):
             self._best = value
@@ -499,7 +503,7 @@ class LMGameAlgorithm(PPO):
             self.push_weights(WeightUse.EVALUATION)
         try:
             duration = self.config.evaluation_duration
-            result = self.evaluate_games(games, duration, temperature=own.sampling, samples=own.samples)
+            result = self.evaluate_games(games, duration, samples=own.samples)
             self._measure(measured)
         finally:
             if averages:
@@ -533,16 +537,16 @@ class LMGameAlgorithm(PPO):
         games: Sequence[GameConfig],
         num_episodes: int,
         *,
-        temperature: float | None = None,
         purpose: str = "evaluation",
         samples: int = 1,
     ) -> PlayResult:
         """Play ``num_episodes`` of every game that does not say how many, each ``samples`` times.
 
-        The n-th plan is always the same level.
+        The n-th plan is always the same level. Replies are sampled as ``evaluation_config`` says.
         """
         self.tell("evaluating")
-        return self._evaluate_plans(evaluated_levels(games, num_episodes, purpose, samples), games, temperature)
+        plans = evaluated_levels(games, num_episodes, purpose, samples)
+        return self._evaluate_plans(plans, games, self.config.run.evaluation_config.sampling)
 
     def _evaluate_plans(
         self, plans: Sequence[EpisodePlan], games: Sequence[GameConfig], temperature: float | None

@@ -17,6 +17,7 @@ from rllib_lmgame.datasets.options import StopOptions, SupervisedOptions
 from rllib_lmgame.datasets.sft import SFTDataset
 from rllib_lmgame.learners.objectives import SupervisedObjective
 from rllib_lmgame.rollouts.episodes import episode_metrics, success_by_seed
+from rllib_lmgame.rollouts.item_order import ItemOrder
 from rllib_lmgame.rollouts.options import shares_of
 from rllib_lmgame.rollouts.plans import plan_episodes
 from rllib_lmgame.rollouts.records import PlayResult, PlaySettings
@@ -36,6 +37,7 @@ class SupervisedStage:
         self.done = False
         self._validated: dict[str, Any] = {}
         self.milestones: dict[str, dict[str, float]] = {}
+        self._items = ItemOrder(algorithm.config.seed or 0, "supervised")
         self.data = None if options.data is None else SFTDataset(options, algorithm.config.row_limits())
         self.last_step = options.last_step(len(self.data.training)) if self.data else options.max_steps
 
@@ -63,12 +65,13 @@ class SupervisedStage:
         algorithm.log_numbers((), {"supervised_steps": self.steps} | left_out)
 
     def state(self) -> dict[str, Any]:
-        passed_over = 0 if self.data is None else self.data.passed_over
-        return {"steps": self.steps, "done": self.done, "milestones": self.milestones, "passed_over": passed_over}
+        own = {"steps": self.steps, "done": self.done, "milestones": self.milestones, "items": self._items.state()}
+        return own | {"passed_over": 0 if self.data is None else self.data.passed_over}
 
     def set_state(self, state: dict[str, Any]) -> None:
         self.steps, self.done = int(state["steps"]), bool(state["done"])
         self.milestones = dict(state["milestones"])
+        self._items.set_state(state.get("items", {}))
         if self.data is not None:
             self.data.passed_over = int(state.get("passed_over", 0))
 
@@ -83,7 +86,7 @@ class SupervisedStage:
             plans = plan_episodes(
                 count, run_seed=config.seed or 0, purpose="supervised", iteration=step, game_weights=shares_of(games)
             )
-            return algorithm.play(plans, PlaySettings(games, expert=self.options.expert))
+            return algorithm.play(self._items.dealt(plans, games), PlaySettings(games, expert=self.options.expert))
 
     def learn(self, episodes: Sequence[Any], steps: int, passes: int = 1) -> None:
         """Take so many optimizer steps in each of the ``passes`` over the episodes."""
@@ -115,10 +118,9 @@ class SupervisedStage:
 
     def milestone(self, name: str) -> None:
         """Play the held-out test levels and keep the success on each for the report."""
-        algorithm, episodes = self.algorithm, self.options.test_episodes
-        if episodes:
-            games = [game.evaluated(None) for game in algorithm.config.games_for_evaluation("test")]
-            self.milestones[name] = success_by_seed(algorithm.evaluate_games(games, episodes).summaries)
+        if episodes := self.options.test_episodes:
+            games = [game.evaluated(None) for game in self.algorithm.config.games_for_evaluation("test")]
+            self.milestones[name] = success_by_seed(self.algorithm.evaluate_games(games, episodes).summaries)
 
     def _criterion_holds(self) -> bool:
         stop, seen = self.options.stop_at, self._validated

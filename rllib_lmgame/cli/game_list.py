@@ -95,4 +95,6 @@ def _evaluated(config: Mapping[str, Any]) -> tuple[tuple[GameConfig, ...], int |
     evaluation = {key: given[key] for key in ("games", "temperature", "explore") if given.get(key) is not None}
     episodes = config.get("evaluation_duration")
     made = PPO.config_class()().update_from_dict({**own, "evaluation_config": evaluation})
-    return made.games_for_evaluation("test"), episodes if isinstance(episodes, int) else None
+    played, sampled = made.games_for_evaluation("test"), made.run.evaluation_config.sampling
+    games = tuple(game.model_copy(update={"temperature": game.sampled_at(sampled)}) for game in played)
+    return games, episodes if isinstance(episodes, int) else None

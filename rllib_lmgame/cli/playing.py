@@ -27,7 +27,11 @@ PLAYER_OPTIONS = (
     Option(
         "--time-limit S", f"seconds for an endpoint's reply, or your player's move (default {CALL_LIMIT_S:g})", seconds
     ),
-    Option("--temperature T", "of language models; 0 is greedy (default: that of training; 1 of other models)", float),
+    Option(
+        "--temperature T",
+        "of language models; 0 is greedy (default: that of training; `evaluate`: of evaluation)",
+        float,
+    ),
     Option(
         "-c|--config YAML",
         "settings of hf: and openai: players, the sections language_model, inference, text_rollouts and endpoint: "

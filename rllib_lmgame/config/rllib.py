@@ -78,7 +78,7 @@ class RLlibOptions(Group):
         0, "Processes that play evaluation games; 0 plays where training games are played.", ge=0, le=10_000
     )
     sample_timeout_s: float | None = option(3600.0, "Longest wait for the env runners of one round, in seconds.", gt=0)
-    evaluation_sample_timeout_s: float | None = option(3600.0, "The same of an evaluation.", gt=0)
+    evaluation_sample_timeout_s: float | None = option(3600.0, "The same of evaluation env runners.", gt=0)
     restart_failed_env_runners: bool = option(True, "Start a lost env runner again.")
     delay_between_env_runner_restarts_s: float = option(1.0, "Pause before that, in seconds.", ge=0)
     algorithm_config_overrides_per_module: dict[str, dict[str, Any]] = option(

@@ -81,6 +81,10 @@ def numerics(s: RunConfig, f: Any) -> Found:
 def imitation(s: RunConfig, f: Any) -> Found:
     """What needs a game where files alone are learned from."""
     stage = "warm_start" if s.warm_start else "supervised"
+    for key, instead in _OF_STAGE.items() if s.supervised else ():
+        if s.value(key) != type(s)().value(key):
+            section = "agentevol" if s.agentevol and instead == "epochs" else "supervised"
+            yield Broken(key, f"does nothing here; set {section}.{instead}")
     for key in (f"{stage}.stop_at", f"{stage}.test_episodes", "evaluation_interval"):
         if not s.plays and s.value(key):
             yield Broken(key, "there is no game to play; set config.env or config.evaluation_config.games")
@@ -89,6 +93,9 @@ def imitation(s: RunConfig, f: Any) -> Found:
             yield Broken(f"supervised.{key}", "does nothing here; agentevol.iterations and agentevol.epochs set steps")
 
 
+_OF_STAGE = {"lr": "lr", "num_epochs": "epochs", "training.lr_warmup_steps": "lr_warmup_steps"}
+_OF_STAGE |= {"training.num_minibatches": "episodes_per_step"}
+"""Options without effect on supervised steps: the option of `supervised` to set instead."""
 _AT_ONE = "must be 1 with a teacher behind an endpoint, whose log-probabilities are at 1; name its directory"
 
 

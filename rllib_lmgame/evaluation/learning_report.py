@@ -32,7 +32,7 @@ def learning_report(
 ) -> None:
     """Print the learning report of every finished trial.
 
-    ``episodes`` held-out episodes are played with the final weights, on the levels of the milestones.
+    ``episodes`` held-out episodes are played with the final weights, on the milestones' levels, as evaluation samples.
     """
     for summary in summaries:
         if not summary.checkpoint:
@@ -49,9 +49,11 @@ def _report_trial(directory: Path, checkpoint: Path, episodes: int, split: str) 
     config = saved_policies(checkpoint, trust=True)
     games = config.games_for_evaluation(split)
     with engines_for(config, str(directory / "episodes")) as runner:
-        for name, temperature in {"after training": None, "after training, greedy": 0.0}.items():
-            milestones[name] = success_by_seed(play(runner, games, episodes, temperature).summaries)
-        play(runner, games, 1, log="report")
+        sampled, own = config.run.evaluation_config.sampling, tuple(game.evaluated(None) for game in games)
+        greedy = tuple(game.evaluated(0.0) for game in games)
+        milestones["after training"] = success_by_seed(play(runner, own, episodes, sampled).summaries)
+        milestones["after training, greedy"] = success_by_seed(play(runner, greedy, episodes, 0.0).summaries)
+        play(runner, own, 1, sampled, log="report")
     made_up = made_up_levels(games)
     content = {"episodes": episodes, "split": split, "made_up_levels": made_up, "successes": milestones}
     (directory / REPORT_FILE).write_text(json.dumps(content), encoding="utf-8")

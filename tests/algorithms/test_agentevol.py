@@ -134,6 +134,16 @@ def test_items_of_a_list_are_explored_once_before_any_again(new: bool) -> None:
     assert (set(seen[0]) | set(seen[1]) == set(range(100))) if new else seen[0] == seen[1]
 
 
+def test_a_warm_start_shows_each_item_of_a_list_once_before_any_again_also_when_resumed() -> None:
+    loop, seen = Loop({}, **LIST), []
+    loop.play = lambda plans, settings: seen.extend(item_of_seed(plan.seed, 100) for plan in plans)  # type: ignore
+    first, second = (SupervisedStage(loop, SupervisedOptions()) for _ in range(2))
+    first.episodes(0, 40)
+    second.set_state(first.state())
+    second.episodes(5, 60)
+    assert sorted(seen) == list(range(100))
+
+
 @pytest.mark.parametrize(
     ("log", "name", "most"), [("off", None, None), ("sample", "train", 16), ("all", "train", None)]
 )

@@ -53,9 +53,8 @@ class Algorithm(LMGameAlgorithm):
     def __init__(self, storage: Storage, every: int) -> None:
         self._storage, self._iteration = storage, 0
         self._checkpoints = BackgroundCheckpoints(every)
-        self.config = SimpleNamespace(
-            run=SimpleNamespace(evaluation_config=SimpleNamespace(best=None, best_order="max"))
-        )  # type: ignore[assignment]
+        run = SimpleNamespace(evaluation_config=SimpleNamespace(best=None, best_order="max"))
+        self.config = SimpleNamespace(run=run, evaluation_interval=None)  # type: ignore[assignment]
 
     iteration = property(lambda self: self._iteration)
 

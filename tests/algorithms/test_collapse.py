@@ -19,14 +19,15 @@ from rllib_lmgame.measures.collapse import CollapseGuard, CollapseOptions
 class Algorithm(LMGameAlgorithm):
     """As the algorithm trains, with results of these ``rates``; ``went_back`` are iterations that loaded the best."""
 
-    iteration, _tune_trial, _policy_version, _at_start, _best = 0, None, 0, False, None
+    iteration, _tune_trial, _policy_version, _at_start, _best, warm_up = 0, None, 0, False, None, 0
 
     def __init__(self, place: Path, rates: list[float], **options: Any) -> None:
         self.place, self.rates, self.went_back = place, rates, list[int]()
         self._checkpoints = BackgroundCheckpoints(0)
         self._guard = CollapseGuard(CollapseOptions(success=0.5, patience=1, **options), "")
         evaluation = SimpleNamespace(best="env_runners/success_rate", best_order="max")
-        self.config = SimpleNamespace(run=SimpleNamespace(evaluation_config=evaluation))  # type: ignore[assignment]
+        run = SimpleNamespace(evaluation_config=evaluation)
+        self.config = SimpleNamespace(run=run, evaluation_interval=3)  # type: ignore[assignment]
 
     def trial_directory(self) -> Path:
         return self.place
@@ -49,7 +50,9 @@ def results(monkeypatch: pytest.MonkeyPatch) -> None:
         runners = {"success_rate": self.rates[self.iteration], "judged_episodes": 500.0}
         self.iteration += 1
         learners = {"a": {"entropy": 1 - runners["success_rate"]}}
-        return {"training_iteration": self.iteration, "done": False, "env_runners": runners, "learners": learners}
+        phase = {"phase": float(self.iteration > self.warm_up)}
+        done = {"training_iteration": self.iteration, "done": False, "evaluation": {"env_runners": runners}}
+        return {**phase, **done, "env_runners": runners, "learners": learners}
 
     monkeypatch.setattr(PPO, "train", train)
 
@@ -76,6 +79,12 @@ def test_without_a_best_checkpoint_it_stops(tmp_path: Path) -> None:
     algorithm = Algorithm(tmp_path, [0.8, 0.1], type="restore")
     algorithm._best = 0.9  # That of the run whose checkpoint this one began with.
     assert [algorithm.train() for _ in range(2)][-1]["collapse"].endswith("the trial ends; there is no best checkpoint")
+
+
+def test_a_validation_of_the_warm_start_is_not_the_best_evaluation(tmp_path: Path) -> None:
+    algorithm = Algorithm(tmp_path, [0.8, 0.8, 0.6, 0.7])
+    algorithm.warm_up, algorithm.config.run.evaluation_config.best = 3, "evaluation/env_runners/success_rate"
+    assert [algorithm.train() and algorithm._best for _ in range(4)] == [None, None, 0.6, 0.7]
 
 
 def test_what_evaluates_best_as_it_collapses_is_the_best(tmp_path: Path) -> None:

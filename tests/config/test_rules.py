@@ -22,6 +22,8 @@ language_model.answer_tag | language_model: {answer_tag: think}
 language_model.dtype | language_model: {dtype: bfloat16}
 supervised.stop_at | {run: LMGameSFT, env: null, supervised: {data: 'data:agentgym-traj', stop_at: {}}}
 supervised.test_episodes | {run: LMGameSFT, env: null, supervised: {data: 'data:agentgym-traj', test_episodes: 9}}
+lr | {run: LMGameSFT, lr: 1.0e-5}
+training.num_minibatches | {run: LMGameILQL, training: {num_minibatches: 4}}
 supervised.lr_scheduler_type | {run: LMGameAgentEvol, supervised: {lr_scheduler_type: cosine}}
 supervised.max_steps | {run: LMGameAgentEvol, supervised: {max_steps: 9}}
 supervised.stop_at | {run: LMGameAgentEvol, supervised: {stop_at: {success: 0.5}}}
@@ -134,7 +136,6 @@ def test_the_example_of_a_rule_is_refused_at_its_key(key: str, example: str) -> 
         {"run": "LMGameSFT"},
         {"env": "lmgame/TicTacToe-v0", "league": {}},
         {"env": "lmgame/TicTacToe-v0", "league": {"opponent_engines": 2}, "policies": ["a", "b"]},
-        {"lr": 0.1, "run": "LMGameSFT"},
         {"training": {"policy_loss": "dppo", "importance_sampling": {"cap": 2}}},
         {"language_model": {"history_window": 2}, "kl_target": 0.1},
     ],

@@ -85,17 +85,25 @@ def test_made_up_levels_are_told_of_games_that_imitate_published_ones() -> None:
     ]
 
 
-def test_the_learning_report_says_whose_levels_were_made_up(
+def test_the_learning_report_says_whose_levels_were_made_up_and_samples_as_evaluation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    games = [GameConfig(env="lmgame/BIRD-v0", env_config={"split": "test"})]
-    config = SimpleNamespace(games_for_evaluation=lambda split: games)
+    games = [GameConfig(env="lmgame/BIRD-v0", env_config={"split": "test"}, temperature=0.7, episodes=3)]
+    run, asked = SimpleNamespace(evaluation_config=SimpleNamespace(sampling=0.5)), []
+    config = SimpleNamespace(games_for_evaluation=lambda split: games, run=run)
     monkeypatch.setattr(report, "saved_policies", lambda *args, **kwargs: config)
     monkeypatch.setattr(report, "engines_for", lambda *args: nullcontext())
-    monkeypatch.setattr(report, "play", lambda *args, **kwargs: SimpleNamespace(summaries=[]))
+    monkeypatch.setattr(report, "play", lambda *said, **_: asked.append(said) or SimpleNamespace(summaries=[]))
     monkeypatch.setattr(report, "read_log", lambda path: [{}])
     monkeypatch.setattr(report, "episode_text", lambda record: "an episode")
     report._report_trial(tmp_path, tmp_path, 4, "test")
     told = "lmgame/BIRD-v0 plays made-up levels, not BIRD (`data: data:bird`)"
     assert f"note: {told}\n" in capsys.readouterr().out
     assert json.loads((tmp_path / report.REPORT_FILE).read_text())["made_up_levels"] == [told]
+    (_, games, *how), *others = asked  # As evaluation samples, greedily, and the episode that is shown.
+    assert [how, *(other[2:] for other in others)] == [[4, 0.5], (4, 0.0), (1, 0.5)]
+    assert [(each[0].temperature, each[0].episodes) for _, each, *_ in asked] == [
+        (0.7, None),
+        (None, None),
+        (0.7, None),
+    ]

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from rllib_lmgame.rollouts.item_order import evaluated_levels
+
 WARM_START = {
     "max_steps": 2,
     "steps_per_iteration": 2,
@@ -110,7 +112,7 @@ def test_engines_sample_with_the_last_weights(vllm_algorithm) -> None:
 
 def test_evaluation_plays_the_same_levels_each_time(vllm_algorithm) -> None:
     games = vllm_algorithm.config.games_for_evaluation()
-    first, second = (vllm_algorithm.evaluate_games(games, 8, temperature=0.0) for _ in range(2))
+    first, second = (vllm_algorithm._evaluate_plans(evaluated_levels(games, 8), games, 0.0) for _ in range(2))
     assert [s.episode_return for e in first.summaries for s in e.seats] == [
         s.episode_return for e in second.summaries for s in e.seats
     ]

@@ -30,7 +30,7 @@ def test_no_episode_played_is_an_error_with_its_cause() -> None:
 
 def test_levels_and_seeds_are_those_of_the_evaluation_during_training() -> None:
     """An algorithm and what is left of it in a checkpoint hand the same plans and settings to those who play."""
-    config = LMGamePPOConfig().text_rollouts(deterministic=True)
+    config = LMGamePPOConfig().text_rollouts(deterministic=True).evaluation(evaluation_config={"temperature": 0.5})
     games, seen = (GameConfig(env="lmgame/Sokoban-v0"), GameConfig(env="lmgame/TicTacToe-v0")), []
 
     def play(plans: Any, settings: Any, *_: Any, **__: Any) -> PlayResult:
@@ -41,7 +41,7 @@ def test_levels_and_seeds_are_those_of_the_evaluation_during_training() -> None:
     learning_report.play(cast(Any, SimpleNamespace(play=play, config=config)), games, 5, temperature=0.5)
     algorithm = SimpleNamespace(config=config, eval_env_runner_group=None, play=play, tell=lambda _: None)
     algorithm._evaluate_plans = partial(LMGameAlgorithm._evaluate_plans, algorithm)
-    LMGameAlgorithm.evaluate_games(cast(Any, algorithm), games, 5, temperature=0.5)
+    LMGameAlgorithm.evaluate_games(cast(Any, algorithm), games, 5)
     assert seen[0] == seen[1] and seen[0][1] and len(seen[0][0]) == 10
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import re
 from typing import ClassVar
 
@@ -26,7 +25,6 @@ from rllib_lmgame.algorithms.cluster.memory import (
     smallest_card,
     trained_parameters,
 )
-from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.experiments.checks.check import check_experiments
 from rllib_lmgame.experiments.checks.dry_run import dry_run_lines, limits, resolved_config
@@ -247,21 +245,6 @@ def test_averaged_weights_are_counted_once_where_they_are(planned):
     assert averaging.on_host - without.on_host == pytest.approx(4 * 494_032_768 / MIB, rel=1e-3)
 
 
-@pytest.mark.parametrize(
-    ("reference", "half", "bytes_"),
-    [("ema", True, 4), ("ema", False, 0), ({"type": "refresh", "every": 5}, True, 0), ("initial", True, 0)],
-)
-def test_a_reference_that_is_an_average_is_counted_where_it_is_kept(planned, reference, half, bytes_):
-    """In half precision once more, in float32 and in main memory; a float32 model is its own average."""
-    config = planned.configs[0].copy(copy_frozen=False)
-    config.use_kl_loss, config.num_gpus_per_learner, config.num_learners = True, 1, 4
-    config.deepspeed({"bf16": {"enabled": True}} if half else None)
-    without = footprint(config)
-    moving = footprint(config.training(kl={"reference": reference}))
-    assert moving.processes[0] == without.processes[0]
-    assert moving.on_host - without.on_host == pytest.approx(bytes_ * 494_032_768 / MIB, rel=1e-3)
-
-
 @pytest.mark.parametrize("several", ["policies", "league"])
 def test_all_that_shares_a_gpu_is_counted(planned, several):
     """Two policies, or a policy and a league, have an engine each; one learner trains all policies."""
@@ -370,23 +353,6 @@ def test_members_with_adapters_are_counted_as_adapters(planned, gpus):
         assert other.on_host - engine.on_host == pytest.approx(2 * weights if "league" in other.name else 0)
     held = pytest.approx(4 * adapter / (1 + gpus))  # In bfloat16 on a GPU.
     assert one.each - before[0].each == one.parts["adapters"] == held
-
-
-@pytest.mark.parametrize(("stage", "bases"), [(0, 1), (3, 3)])
-def test_policies_with_adapters_have_one_base_in_a_learner(planned, stage, bases):
-    """But ZeRO 3 divides each policy's, and a policy without adapters has its own."""
-    config = planned.configs[0].copy(copy_frozen=False)
-    config.update_from_dict({"language_model": {"lora": {"r": 16}}})
-    config.update_from_dict({"deepspeed": {"zero_optimization": {"stage": stage}}})
-
-    def weights(**third):
-        config.update_from_dict({"policies": {"first": {}, "second": {}, "third": {"language_model": third}}})
-        learners = [p for p in footprint(config).processes if p.name.startswith("learner")]
-        return sum(p.parts["weights"] for p in learners) * MIB / 4
-
-    with_adapters = weights()
-    assert with_adapters == pytest.approx(bases * 494_032_768 + 3 * 8_798_208, rel=0.02)  # And value heads.
-    assert weights(lora=None) - with_adapters == pytest.approx((stage == 0) * 494_032_768 - 8_798_208, rel=0.02)
 
 
 def test_modules_that_are_trained_whole_take_a_copy_a_gradient_and_moments(planned):
@@ -520,14 +486,3 @@ def test_a_learner_that_leaves_the_card_meets_engines_in_a_push_alone(planned):
     learner, engine = after.processes[:2]
     assert learner.held <= learner.parts[AWAY] < 2 * learner.held
     assert after.on_host - before.on_host == pytest.approx(learner.parts[AWAY] + 2 * engine.parts["weights"])
-
-
-def test_policies_leave_the_card_in_one_block():
-    config = LMGamePPOConfig().update_from_dict({"env": "lmgame/TicTacToe-v0", "policy_mapping_fn": "per_role"})
-    small, large = ({"model": "tiny", "tiny": {"hidden_size": size}} for size in (192, 768))
-    config.update_from_dict({"policies": {"X": {"language_model": small}, "O": {"language_model": large}}})
-    config.num_gpus_per_learner, config.num_learners = 0.6, 1
-    config.inference(num_gpus_per_engine=0.2, gpu_memory_utilization=0.2, sleep_during_update=True)
-    learners = footprint(config.training(offload_during_rollout=True)).processes[:2]
-    taken = sum(each.parts[AWAY] for each in learners)
-    assert math.log2(taken).is_integer() and sum(each.held for each in learners) <= taken

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,16 +18,17 @@ from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import as_mapping
 from rllib_lmgame.cli.game_list import suite, with_names
 from rllib_lmgame.datasets.replay import recorded_session, replay
+from rllib_lmgame.evaluation.comparison.models import PoliciesOfRun
 from rllib_lmgame.evaluation.comparison.run import Evaluation
 from rllib_lmgame.evaluation.evaluate import games_of_run
-from rllib_lmgame.evaluation.players.language_model import options_of_policy
+from rllib_lmgame.evaluation.players.language_model import LocalModel, options_of_policy, talked_to
 from rllib_lmgame.policies.options import TALK, LanguageModelOptions
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.episode_log import read_log
 from rllib_lmgame.rollouts.episodes import episode_metrics
 from rllib_lmgame.rollouts.item_order import evaluated_levels
 from rllib_lmgame.rollouts.options import GameConfig, read_games
-from rllib_lmgame.rollouts.plans import plan_episodes, plan_evaluation
+from rllib_lmgame.rollouts.plans import AgentAssignment, plan_episodes, plan_evaluation
 from rllib_lmgame.rollouts.records import CUSTOM_DATA_KEY, PlaySettings
 from rllib_lmgame.rollouts.sources import AgentMapper
 
@@ -267,24 +269,36 @@ def test_a_checkpoint_alone_plays_at_the_temperature_of_its_evaluation() -> None
 
 
 @pytest.mark.parametrize(("second", "own"), [("boxed", True), ("tags", False)])
-def test_a_checkpoint_plays_a_game_as_all_its_entries_ask(second: str, own: bool) -> None:
+def test_a_checkpoint_plays_a_game_as_all_its_entries_ask(make_runner: MakeRunner, second: str, own: bool) -> None:
     """At tables and in tournaments; where two entries differ nobody knows which is meant."""
     maze = "env: lmgame/Maze-v0, language_model: {reply_format"
     config = config_of(f"games: [{{name: a, {maze}: boxed}}}}, {{name: b, {maze}: {second}}}}}, lmgame/FrozenLake-v0]")
     options = options_of_policy(config, "player")
     assert not options_of_policy(LMGamePPOConfig(), "player").in_games, "of a policy that learned from files"
     assert options.language_model.reply_format.type == "tags"
+    asked = {"reply_format": {"type": "boxed"}} if own else {}
     assert {game: each.reply_format.type for game, each in options.in_games.items()} == (
         {"lmgame/Maze-v0": "boxed"} if own else {}
     )
+    runner = SimpleNamespace(player=lambda settings, assignment, game: game.language_model)
+    policies = SimpleNamespace(_runner=runner, _asked=None, _opponents={}, _talked_to=talked_to(config))
+    chat, game = make_runner(games=[SOKOBAN], answer=lambda _: [0]).chat("player"), GameConfig(env="lmgame/Maze-v0")
+    assert PoliciesOfRun.player(policies, AgentAssignment("player"), game) == asked, "with --games"  # type: ignore
+    model, game = (
+        SimpleNamespace(options=options, _asked={}, _chat=chat),
+        game.model_copy(update={"language_model": asked}),
+    )
+    assert not own or LocalModel._chat_of(model, game).options.reply_format.type == "boxed"  # type: ignore
 
 
 def test_a_suite_has_every_entry_by_its_name(tmp_path) -> None:
     thinks = {"a": "off", "b": "required"}
     entries = [{**SOKOBAN, "name": name, "language_model": {"think": think}} for name, think in thinks.items()]
-    config = {"evaluation_duration": 7, "evaluation_config": {"games": entries}}
+    entries[0]["temperature"] = 0.7
+    config = {"evaluation_duration": 7, "evaluation_config": {"games": entries, "explore": False}}
     file = tmp_path / "suite.yaml"
     file.write_text(yaml.safe_dump({"x": {"run": "LMGamePPO", "env": "lmgame/Maze-v0", "config": config}}))
     games, episodes = suite(str(file))
     assert episodes == 7
     assert {name: game.language_model["think"] for name, game in with_names(games).items()} == thinks
+    assert [game.temperature for game in games] == [0.7, 0.0]

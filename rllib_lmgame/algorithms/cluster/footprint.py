@@ -112,8 +112,9 @@ def footprint(config: Any, microbatch: int | None = None) -> Footprint:
     others = [Processes("algorithm", 1, memory.MAIN_PROCESS_MIB, {})]
     if config.num_env_runners:
         others.append(Processes("env runner", config.num_env_runners, memory.RUNNER_PROCESS_MIB, {}))
-    snapshots = [_member_mib(config, policy, shape) for policy, shape in trained.items()]
     pushed = [weights_mib(shape, _learner_width(config, policy)) for policy, shape in trained.items()]
+    adapters = [adapters_of(config, policy, shape) for policy, shape in trained.items()]
+    snapshots = [a if b is None else b * 4 / memory.MIB for a, b in zip(pushed, adapters, strict=True)]
     if config.run.inference.adapters:
         pushed = snapshots
     elif config.run.inference.over_devices:
@@ -131,11 +132,6 @@ def footprint(config: Any, microbatch: int | None = None) -> Footprint:
     part = min(max(pushed, default=0.0), (PART_BYTES + max(PART_BYTES, *tensors, 0)) / memory.MIB)
     copied = config.run.inference.num_engines * part * split
     return Footprint(policies, (*learners, *engines, *others), tokens, stored, copied)
-
-
-def _member_mib(config: Any, policy: str, shape: memory.ModelShape) -> float:
-    adapters = adapters_of(config, policy, shape)
-    return weights_mib(shape, _learner_width(config, policy)) if adapters is None else adapters * 4 / memory.MIB
 
 
 def weights_mib(shape: memory.ModelShape, width: int) -> float:

@@ -12,9 +12,10 @@ from rllib_lmgame.algorithms.checkpoints.manifest import MANIFEST, file_hash
 from rllib_lmgame.algorithms.checkpoints.paths import find_checkpoint
 from rllib_lmgame.base.errors import ConfigError
 from rllib_lmgame.base.group import as_mapping
+from rllib_lmgame.envs.registry import game_spec
 from rllib_lmgame.evaluation.evaluate import engines_for, saved_policies
 from rllib_lmgame.evaluation.players.endpoint import EndpointPlayer
-from rllib_lmgame.evaluation.players.language_model import LocalModel
+from rllib_lmgame.evaluation.players.language_model import LocalModel, talked_to
 from rllib_lmgame.evaluation.players.settings import PlayerSettings
 from rllib_lmgame.policies.mapping import MappingFn, SharedMapping, VersusMapping
 from rllib_lmgame.rollouts.plans import AgentAssignment, AgentAssignments, EpisodePlan
@@ -99,7 +100,9 @@ class PoliciesOfRun:
                     "--against", f"a policy of {name} is called {taken!r} too; write NAME={opponents[taken].source}"
                 )
         self.config, self._hash = config, file_hash(Path(place) / MANIFEST)
-        self._opponents, self._asked, self._connect = opponents, asked, connect
+        self._opponents, self._asked, self._connect, self._talked_to = opponents, asked, connect, talked_to(config)
+        for game in config.run.evaluation_config.games or ():  # It plays these as during training.
+            self._talked_to.pop(game_spec(game.env).game_id, None)
         self._agent_mapper = AgentMapper(config, guests={name: player.assignment for name, player in opponents.items()})
         self._stack = AsyncExitStack()
         self._runner: TextGameEnvRunner | None = None
@@ -128,6 +131,8 @@ class PoliciesOfRun:
         settings = PlaySettings((), temperature=self._asked, seeded=True)
         if assignment.module_id in self._opponents:
             return self._opponents[assignment.module_id].in_game(game)
+        if not game.language_model and (known := self._talked_to.get(game_spec(game.env).game_id)):
+            game = game.model_copy(update={"language_model": known.language_model})
         return self._runner.player(settings, assignment, game)
 
     def sessions(self) -> Sessions:

@@ -121,8 +121,8 @@ class LocalModel(LanguageModel):
             return self.chat_in(game_spec(game.env).game_id)
         key = repr(sorted(asked.items()))
         if key not in self._asked:
-            options = self.options.language_model.model_copy(update=asked)
             try:
+                options = build(LanguageModelOptions, asked, "", self.options.language_model)
                 self._asked[key] = ChatFormat(self._chat.tokenizer, options)
             except ConfigError as error:
                 where = f"games.{game.called(game.env)}.{error.path.removeprefix('config.')}"
@@ -307,16 +307,20 @@ def policy_player(
     return LocalModel(name, source, model, options_of_policy(config, policy), settings, lambda: digests, adapter)
 
 
-def options_of_policy(config: LMGameConfig, policy: str) -> ModelOptions:
-    """A policy's options, also in each game whose entries all talk to it in one way of their own."""
+def talked_to(config: LMGameConfig) -> dict[str, GameConfig]:
+    """By game, an entry of the training games if all of them talk to it in one way of their own."""
     entries: dict[str, list[GameConfig]] = {}
     for game in config.run.games:  # None, if it learned from files.
         entries.setdefault(game_spec(game.env).game_id, []).append(game)
-    own = {
-        name: config.language_model_of(policy, found[0])
-        for name, found in entries.items()
-        if found[0].language_model and all(game.language_model == found[0].language_model for game in found)
-    }
+    alike = [
+        found for found in entries.values() if all(game.language_model == found[0].language_model for game in found)
+    ]
+    return {game_spec(game.env).game_id: game for game, *_ in alike if game.language_model}
+
+
+def options_of_policy(config: LMGameConfig, policy: str) -> ModelOptions:
+    """A policy's options, also in each game whose entries all talk to it in one way of their own."""
+    own = {name: config.language_model_of(policy, game) for name, game in talked_to(config).items()}
     return ModelOptions(
         config.language_model_of(policy),
         config.run.inference.model_copy(update={"num_engines": 1}),

@@ -179,7 +179,10 @@ def build_config(algorithm: ResolvedAlgorithm, values: Mapping[str, Any]) -> Any
     except GameError as error:
         raise ConfigError("config.games" if "games" in values else "config.env", str(error)) from error
     except (ValueError, TypeError, AttributeError, KeyError, AssertionError, ImportError) as error:
-        raise ConfigError(_guess_key(str(error), values), _first_paragraph(error)) from error
+        text = str(error).strip().split("\n\n")[0].replace("\n", " ")
+        told = text if not isinstance(error, KeyError | AttributeError) and text else f"{type(error).__name__}: {text}"
+        found = [key for key in values if len(key) > 2 and re.search(rf"[`']{key}[`']|\b{key}[= ]", str(error))]
+        raise ConfigError(f"config.{max(found, key=len)}" if found else "config", told) from error
     return config
 
 
@@ -243,13 +246,3 @@ def _check_restore(spec: ExperimentSpec, trust: bool) -> None:
         check_unpickling(find_checkpoint(path), trust)
     except CheckpointError as error:
         raise ConfigError("restore", str(error)) from None
-
-
-def _guess_key(message: str, values: Mapping[str, Any]) -> str:
-    found = [key for key in values if len(key) > 2 and re.search(rf"[`']{key}[`']|\b{key}[= ]", message)]
-    return f"config.{max(found, key=len)}" if found else "config"
-
-
-def _first_paragraph(error: Exception) -> str:
-    text = str(error).strip().split("\n\n")[0].replace("\n", " ")
-    return text if not isinstance(error, KeyError | AttributeError) and text else f"{type(error).__name__}: {text}"

@@ -250,7 +250,7 @@ class ChatFormat:
 
     def reply_ids(self, action: str, think: str | None = None) -> list[int]:
         """Ids of a reply that plays ``action``, after the prefill. Raises: ConfigError: none begins with it."""
-        return _remembered(self._reply_cache, self._write_reply, action, think).copy()
+        return _remembered(self._reply_cache, lambda *said: self._closed(self._said(*said)), action, think).copy()
 
     def choice_ids(self, action: str) -> tuple[int, ...] | None:
         """Ids of the reply that plays ``action``; ``None`` if it would be read as another action, or end early."""
@@ -268,9 +268,6 @@ class ChatFormat:
             self._warned_of_choices = True
             logger.warning("%s cannot spell %r, which is no choice then", self.options.model, action)
         return None
-
-    def _write_reply(self, action: str, think: str | None) -> list[int]:
-        return self._closed(self._said(action, think))
 
     def _said(self, action: str, think: str | None) -> str:
         """As :meth:`_reply_text`. Raises: ConfigError: there is none."""

@@ -140,16 +140,20 @@ def cut(render: Callable[[Sequence[Job]], Sequence[Rendered]], reasoning: tuple[
             head, middle = bare_head, None
         else:
             turn_end, turn_tail, shown = between, behind_next, _split(start, _USER)[1]
-    opener = _before_reasoning(tail, shown, (reasoning[0], *REASONING_MARKS))
+    # What stands before an earlier reply and before the coming one, which the template may give a reasoning.
+    bases = (tail, *(tail.rpartition(opening)[0] for opening in (reasoning[0], *REASONING_MARKS)))
+    opener = next((base for base in bases if base and shown.startswith(base)), shown)
     lead = shown.removeprefix(opener)
     spoken, *called = [each.text.partition(_USER)[2].removeprefix(opener) for each in own_replies]
     pieces = TemplatePieces(bare_head, head, middle, tail, turn_end, turn_tail, opener, lead)
+    # A template that shows earlier replies without reasoning leaves out the line ends behind it too.
+    before, found, _ = reasoned.text.partition(_REPLY)
     return replace(
         pieces,
         trims_system=_trims(blank_system, _SYSTEM),
         trims_first=_trims(blank_user if middle is None else blank_system, _USER),
         trims_user=_trims(blank_user, _USER),
-        trims_reasoning=_trims_reasoning(reasoned),
+        trims_reasoning=bool(found) and _REASON not in before and not before.endswith("\n\n"),
         reasoning=next(filter(None, map(_reasoning_marks, (spoken, *called))), None),
         inside=spoken.partition(_REPLY)[0].replace(_REASON, ""),
         called=next(filter(None, called), ""),
@@ -176,21 +180,9 @@ def _system_pieces(first: Rendered, bare_head: str) -> tuple[str, str | None]:
         return bare_head, None
 
 
-def _before_reasoning(tail: str, shown: str, openings: Sequence[str]) -> str:
-    """What stands before an earlier reply and before the coming one, which the template may give a reasoning."""
-    bases = (tail, *(tail.rpartition(opening)[0] for opening in openings))
-    return next((base for base in bases if base and shown.startswith(base)), shown)
-
-
 def _trims(rendered: Rendered, marker: str) -> tuple[bool, bool]:
     before, found, behind = rendered.text.partition(marker)
     return (not before.endswith(_BLANKS[0]), not behind.startswith(_BLANKS[1])) if found else (False, False)
-
-
-def _trims_reasoning(rendered: Rendered) -> bool:
-    """A template that shows earlier replies without reasoning leaves out the line ends behind it too."""
-    before, found, _ = rendered.text.partition(_REPLY)
-    return bool(found) and _REASON not in before and not before.endswith("\n\n")
 
 
 def _text(rendered: Rendered) -> str:

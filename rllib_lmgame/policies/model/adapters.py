@@ -13,7 +13,7 @@ import hashlib
 import importlib.util
 import re
 import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -531,17 +531,14 @@ def adapter_header(directory: Path) -> AdapterHeader:
     try:
         with safe_open(str(file), framework="np") as tensors:
             names = {*tensors.keys()}
-            shapes = {name: tuple(tensors.get_slice(name).get_shape()) for name in names if not _is_base(name, names)}
+            base_of = {name: name.rpartition(".base_layer.weight")[0] for name in names}
+            # PEFT's files have the frozen weights of an adapted head, too.
+            frozen = {name for name, base in base_of.items() if base and f"{base}.lora_A.weight" in names}
+            shapes = {name: tuple(tensors.get_slice(name).get_shape()) for name in names - frozen}
             base, _, dtype = (tensors.metadata() or {}).get("base", "").partition(" ")
             return AdapterHeader(base, shapes, _DTYPES.get(dtype, torch.float32))
     except Exception as error:
         raise ConfigError(f"{KEY}.init", f"{file} cannot be read: {first_line(error)}") from error
-
-
-def _is_base(name: str, names: Collection[str]) -> bool:
-    """Whether it is a frozen weight: PEFT's files have those of an adapted head, too."""
-    module, found, _ = name.rpartition(".base_layer.weight")
-    return bool(found) and f"{module}.lora_A.weight" in names
 
 
 def _in_file(name: str) -> str:

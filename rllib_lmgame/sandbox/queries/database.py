@@ -14,7 +14,6 @@ import threading
 import time
 from collections import Counter
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -128,7 +127,8 @@ class SqlWorker:
         if self._process is None or self._process.popen.poll() is not None:
             self._stop()
             paths = [self._root] if self._root else []
-            self._process = Process(_worker_text(), b"", WORKER_LIMITS, sandbox_mode(), read_paths=paths, server=True)
+            worker = Path(__file__).with_name("worker.py").read_text(encoding="utf-8")
+            self._process = Process(worker, b"", WORKER_LIMITS, sandbox_mode(), read_paths=paths, server=True)
             for pipe in (self._process.popen.stdin, self._process.popen.stdout):
                 assert pipe is not None
                 os.set_blocking(pipe.fileno(), False)
@@ -183,8 +183,3 @@ def _value(value: Any) -> Any:
     if isinstance(value, dict):
         return bytes.fromhex(value["blob"]) if "blob" in value else float(value["float"])
     return value
-
-
-@cache
-def _worker_text() -> str:
-    return Path(__file__).with_name("worker.py").read_text(encoding="utf-8")
